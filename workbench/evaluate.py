@@ -68,8 +68,9 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         recorded_speedup=before.seconds / recorded.seconds if before is not None and recorded is not None else None,
         disturbed=disturbed,
         doubts=tuple(dict.fromkeys(check.doubt for check in outcome.checks if check.doubt)),
-        refuses=coverage.refused_sizes(job.facts, outcome),
+        refuses=coverage.refused_inputs(job.facts, outcome),
         untested=coverage.untested_sizes(job.facts, outcome),
+        tested=coverage.tested_inputs(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound),
     )
 

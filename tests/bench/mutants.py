@@ -44,7 +44,6 @@ def main() -> None:
         *(("original", name, name, "") for name in mutants.MUTANTS),
         *(("honest", subject, path.stem, "") for subject, path in honest()),
         *(("mutant", name, name, mutant) for name, mutant in all_mutants()),
-        *(("unseen", name, name, mutant) for name, mutant in all_mutants(mutants.UNSEEN)),
     ]
     rows = []
     for kind, subject, name, mutant in asked:

@@ -10,6 +10,7 @@ from test_error_patterns import SOURCE as BIAS_RELU
 
 from workbench import evaluate, executors, problems
 from workbench.executors.inspector import WorkerInspector
+from workbench.executors.jobs.trials import small_cases
 from workbench.records import Candidate, Job, Opened, Trial, record
 
 TESTS = Path(__file__).parent.parent
@@ -114,6 +115,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "first_row_skipped": ("cutlass.range(rows, unroll=1)", "cutlass.range(1, rows, unroll=1)"),
         "last_tile": ("cute.ceil_div(x.shape[2], 64)", "x.shape[2] // 64"),
         "minimum": ("top = cute.arch.fmax(top,", "top = cute.arch.fmin(top,"),
+        "from_zero": ("top = -cutlass.Float32.inf", "top = cutlass.Float32(0.0)"),
     },
     "tiles": {
         "accumulates_in_16_bits": (
@@ -150,6 +152,10 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         "epsilon_too_large": ("mean_1 + cutlass.Float32(1e-06)", "mean_1 + cutlass.Float32(1e-01)"),
         "one_row_too_few": ("    if row < rows:", "    if row < rows - 1:"),
         "shuffle_missing": ("range_constexpr(5)", "range_constexpr(4)"),
+        "weight_missing": (
+            "return weight * to_bf16(hidden_states * row_1_1)",
+            "return to_bf16(hidden_states * row_1_1)",
+        ),
     },
     "mlp": {
         "bias_missing": ("return total + bias[column].to(cutlass.Float32)", "return total"),
@@ -168,12 +174,17 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "stride_one": ("p * stride[1] - padding[1]", "p - padding[1]"),
         "channels_of_the_first_group": ("first = k // filters_per_group * mW.shape[1]", "first = 0 * k"),
+        "last_block": (
+            "blocks = (positions + THREADS - 1) // THREADS",
+            "blocks = cutlass.max(positions // THREADS, 1)",
+        ),
     },
     "scan": {
         "prefix_lost": ("prefixes[v] = combine(carry, earlier)", "prefixes[v] = earlier"),
         "barrier_missing": ("        cute.arch.sync_threads()\n", ""),
         "mask_ignored": ("return x * mask", "return x"),
         "exclusive": ("        offset = combine(earlier, prefixes[v])\n", "        offset = earlier\n"),
+        "carry_lost": ("                earlier = carry\n", "                earlier = cutlass.Float32(IDENTITY)\n"),
     },
     "hopper_gemm": {
         "wait_missing": (
@@ -196,37 +207,12 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
 }
 
 
-# wrong kernels that are accepted: no case has the values at which they are wrong
-UNSEEN = {
-    # every largest value of the inputs is positive: inputs of one sign are never negative
-    "largest": {"from_zero": ("top = -cutlass.Float32.inf", "top = cutlass.Float32(0.0)")},
-    # every case has fewer positions than the 256 of a CTA
-    "conv": {
-        "last_block": (
-            "blocks = (positions + THREADS - 1) // THREADS",
-            "blocks = cutlass.max(positions // THREADS, 1)",
-        )
-    },
-    # every case has fewer columns than the 512 of a warp
-    "scan": {
-        "carry_lost": ("                earlier = carry\n", "                earlier = cutlass.Float32(IDENTITY)\n")
-    },
-    # the weight that the problem makes is all ones, and no trial has another one
-    "rms_norm": {
-        "weight_missing": (
-            "return weight * to_bf16(hidden_states * row_1_1)",
-            "return to_bf16(hidden_states * row_1_1)",
-        )
-    },
-}
-
-
 def source_of(original: str, mutant: str = "") -> str:
     """The text of an original, or of one of its mutants."""
     source = (ORIGINALS / f"{original}.py").read_text()
     if not mutant:
         return source
-    find, replace = (UNSEEN.get(original, {}) | MUTANTS[original])[mutant]
+    find, replace = MUTANTS[original][mutant]
     assert source.count(find) == 1, (original, mutant, source.count(find))
     return source.replace(find, replace)
 
@@ -246,14 +232,15 @@ def judge(subject: str, source: str) -> Trial:
         facts=opened.facts,
         candidate=Candidate(source=source),
         arch=SUBJECTS[subject].arch,
+        cases=small_cases(opened.facts),
         full_sample=False,
     )
     return evaluate.evaluate(job, executors.choose("emulator"))
 
 
-def all_mutants(table: dict[str, dict[str, tuple[str, str]]] = MUTANTS) -> list[tuple[str, str]]:
+def all_mutants() -> list[tuple[str, str]]:
     """(original, mutant) of each."""
-    return [(original, mutant) for original, mutants in table.items() for mutant in mutants]
+    return [(original, mutant) for original, mutants in MUTANTS.items() for mutant in mutants]
 
 
 def honest() -> list[tuple[str, Path]]:

@@ -6,12 +6,14 @@ import dataclasses
 import functools
 
 import pytest
+import torch
 
 from workbench import evaluate
 from workbench.analysis import coverage
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
-from workbench.executors.jobs.trials import find_last, find_not_finite, list_trials, small_cases
+from workbench.executors.jobs.trials import Run, list_runs, small_cases
+from workbench.executors.workers.initial_state import draw_constants
 from workbench.records import Candidate, Check, Facts, Job, Outcome, Problem, Verdict
 
 TEXT = """import torch
@@ -59,11 +61,13 @@ def relu(x: cute.Tensor, y: cute.Tensor):
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         GUARD
-        y = torch.empty_like(x)
-        relu(
-            from_dlpack(x.view(-1)).mark_layout_dynamic(),
-            from_dlpack(y.view(-1)).mark_layout_dynamic(),
-        )
+        y = torch.empty(x.shape)
+        if y.numel():
+            x = x.contiguous()
+            relu(
+                from_dlpack(x.view(-1)).mark_layout_dynamic(),
+                from_dlpack(y.view(-1)).mark_layout_dynamic(),
+            )
         return y
 """
 MAXIMUM = "y[index] = cute.arch.fmax(value, cutlass.Float32(0.0))"
@@ -78,9 +82,9 @@ def opened(text: str) -> tuple[Problem, Facts]:
     return found.problem, found.facts
 
 
-def judge(body: str, guard: str = "pass", text: str = TEXT) -> Verdict:
+def judge(body: str, guard: str = "pass", text: str = TEXT, kernel: str = KERNEL) -> Verdict:
     problem, facts = opened(text)
-    source = KERNEL.replace("BODY", body).replace("GUARD", guard)
+    source = kernel.replace("BODY", body).replace("GUARD", guard)
     job = Job(
         problem=problem,
         facts=facts,
@@ -99,9 +103,21 @@ def test_sizes_are_one_and_one_over_a_power_of_two() -> None:
         "odd": (165, 179),
         "tiny": (1, 1),
         "over": (65, 65),
+        "long": (3, 1024),
+        "long2": (4096, 2),
+        "empty": (0, 256),
         "full": (4096, 1024),
     }
-    assert [case.name for case in facts.cases] == ["shrunk", "odd", "tiny", "over", "full"]
+    assert [*shapes] == ["shrunk", "odd", "tiny", "over", "long", "long2", "empty", "full"]
+
+
+def test_a_long_case_of_a_product_is_one_more_than_a_tile() -> None:
+    text = TEXT.replace("columns = 1024", "columns = 4096").replace("torch.relu(x)", "x @ x.T")
+    shapes = {case.name: case.inputs[0].shape for case in opened(text)[1].cases}
+    assert shapes["long"][1] == 257 and shapes["long2"][0] == 129 and shapes["shrunk"][0] <= 128
+    square = text.replace("rows, columns", "rows, rows")
+    shapes = {case.name: case.inputs[0].shape for case in opened(square)[1].cases}
+    assert shapes["long"] == (129, 129) and shapes["shrunk"] == (128, 128)
 
 
 @pytest.mark.parametrize(
@@ -135,17 +151,24 @@ def test_sizes_that_are_kept_stay() -> None:
     assert {case.inputs[0].shape[1] for case in kept.cases} == {1024}
 
 
-def test_the_last_trials_have_special_values_and_edge_cases_one() -> None:
+def test_each_small_case_has_a_trial_and_special_values_come_with_the_smallest() -> None:
     problem, facts = opened(TEXT)
     job = Job(problem=problem, facts=facts, candidate=Candidate(source=""), cases=small_cases(facts))
-    assert list_trials(job) == [("shrunk", 0), ("shrunk", 1), ("odd", 0), ("tiny", 0), ("over", 0)]
-    assert find_last(job) == ("odd", 0) and find_not_finite(job) == ("shrunk", 1)
+    special = (("negative", "small and positive"), ("NaN and infinity",))
+    assert list_runs(job) == [
+        Run(case="shrunk", trial=0, draws_state=False),
+        Run(case="odd", trial=0, values=("zeros and one sign", "large")),
+        *(Run(case=name, trial=0) for name in ("tiny", "over", "long", "long2", "empty")),
+        *(Run(case="over", trial=trial, values=values) for trial, values in enumerate(special, 1)),
+        Run(case="over", trial=3, layout="offset and padded layout"),
+        Run(case="over", trial=4, layout="transposed layout"),
+    ]
     old = dataclasses.replace(facts, cases=tuple(case for case in facts.cases if case.name in ("shrunk", "full")))
-    alone = dataclasses.replace(job, facts=old, cases=small_cases(old))
-    assert list_trials(alone) == [("shrunk", 0), ("shrunk", 1), ("shrunk", 2)]
-    assert find_last(alone) == ("shrunk", 1) and find_not_finite(alone) == ("shrunk", 2)
-    assert find_not_finite(dataclasses.replace(job, cases=("full",))) is None
-    assert list_trials(dataclasses.replace(job, trials=1))[-2:] == [("tiny", 0), ("over", 0)]
+    alone = list_runs(dataclasses.replace(job, facts=old, cases=small_cases(old)))
+    assert {run.case for run in alone} == {"shrunk"} and [run.trial for run in alone] == [*range(6)]
+    assert [run.draws_state for run in alone] == [False, True, True, True, False, False]
+    once = list_runs(dataclasses.replace(job, trials=1))
+    assert [run.case for run in once] == [*small_cases(facts)] and {run.values for run in once} == {("",)}
 
 
 def test_a_maximum_that_drops_nan_is_correct_with_a_doubt() -> None:
@@ -159,12 +182,97 @@ def test_a_maximum_that_drops_nan_is_correct_with_a_doubt() -> None:
 def test_a_comparison_that_keeps_nan_raises_no_doubt() -> None:
     found = judge(COMPARE)
     assert found.correct and found.doubts == () and found.refuses == () and found.untested == ()
+    assert found.tested == (
+        "rows from 0 to 4096, columns from 1 to 1024",
+        "values: drawn, zeros and one sign, large, negative, small and positive, NaN and infinity",
+        "layouts: as given, offset and padded, transposed",
+    )
 
 
 def test_host_code_may_refuse_size_one_and_the_verdict_says_so() -> None:
     found = judge(COMPARE, "assert x.shape[0] > 1, 'at least two rows'")
     assert found.correct
-    assert found.refuses == ("rows=1, columns=1 (AssertionError: at least two rows)",)
+    assert found.refuses == (
+        "rows=1, columns=1 (AssertionError: at least two rows)",
+        "rows=0 (AssertionError: at least two rows)",
+    )
+
+
+SCALED = TEXT.replace(
+    "    def forward",
+    """    def __init__(self, columns):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(columns))
+        self.norm = nn.BatchNorm1d(columns)
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward""",
+).replace("return []", "return [columns]")
+
+
+def test_parameters_of_a_constant_are_drawn_and_other_constants_stay() -> None:
+    space: dict[str, type[torch.nn.Module]] = {}
+    exec(SCALED, space)
+    drawn, again = space["Model"](64), space["Model"](64)
+    for model in (drawn, again):
+        draw_constants(model, 5)
+    state = drawn.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in again.state_dict().items())
+    for name in ("scale", "norm.weight", "norm.running_var"):
+        assert len(state[name].unique()) > 60 and float(state[name].min()) >= 0.5
+    assert len(state["norm.bias"].unique()) > 60 and float(state["norm.bias"].min()) < 0
+    assert not state["count"].any() and not state["norm.num_batches_tracked"]
+
+
+def test_a_weight_that_the_problem_makes_of_ones_may_not_be_left_out() -> None:
+    text = SCALED.replace("torch.relu(x)", "torch.relu(x) * self.scale")
+    owner = KERNEL.replace(
+        "    def forward",
+        """    def __init__(self, columns):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(columns))
+
+    def forward""",
+    )
+    wrong = judge(MAXIMUM, text=text, kernel=owner)
+    assert not wrong.correct and wrong.failure is not None and "case odd" in wrong.failure.message
+    assert judge(MAXIMUM, text=text, kernel=owner.replace("return y", "return y * self.scale")).correct
+
+
+HIGHEST = TEXT.replace("torch.relu(x)", "x.amax(1)")
+ROWS = (
+    KERNEL.replace("count = cute.size(x)", "count = x.shape[0]")
+    .replace("x.view(-1)", "x")
+    .replace("empty(x.shape)", "empty(x.shape[0])")
+    .replace("value = x[index]", "value = cutlass.Float32(START)")
+    .replace(
+        "BODY",
+        """for column in cutlass.range(x.shape[1]):
+            value = cute.arch.fmax(value, x[index, column])
+        y[index] = value""",
+    )
+)
+
+
+@pytest.mark.parametrize(("start", "said"), [("-3e38", ""), ("0", "wrong result"), ("1e-30", "wrong result")])
+def test_a_maximum_begins_below_all_inputs(start: str, said: str) -> None:
+    found = judge("", text=HIGHEST, kernel=ROWS.replace("START", start))
+    assert found.correct is not bool(said)
+    assert said in (found.failure.message if found.failure else "")
+
+
+def test_inputs_of_other_layouts_and_empty_ones_may_be_refused_and_may_not_be_read_wrong() -> None:
+    viewed = KERNEL.replace("x = x.contiguous()", "pass").replace("if y.numel():", "if True:")
+    refused = judge(COMPARE, kernel=viewed)
+    assert refused.correct
+    assert [said.split(" (")[0] for said in refused.refuses] == [
+        "rows=0",
+        "inputs of offset and padded layout",
+        "inputs of transposed layout",
+    ]
+    flat = KERNEL.replace("x.contiguous()", "torch.as_strided(x, (x.numel(),), (1,), x.storage_offset())")
+    wrong = judge(COMPARE, kernel=flat)
+    assert wrong.failure is not None and "with inputs of offset and padded layout" in wrong.failure.message
 
 
 def test_host_code_may_not_refuse_another_case() -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS, UNSEEN, all_mutants, honest, judge, source_of
+from mutants import MUTANTS, all_mutants, honest, judge, source_of
 
 RESULTS = Path(__file__).parent.parent / "bench" / "results" / "mutants.json"
 
@@ -30,19 +30,12 @@ def test_a_wrong_kernel_is_refused(original: str, mutant: str) -> None:
     assert failure is not None and "\n" not in failure.message
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="no case has the values at which it is wrong")
-@pytest.mark.parametrize(("original", "mutant"), all_mutants(UNSEEN))
-def test_a_wrong_kernel_is_not_seen(original: str, mutant: str) -> None:
-    assert judge(original, source_of(original, mutant)).verdict.failure is not None
-
-
 def test_every_replaced_text_occurs_once_and_the_recorded_verdicts_are_of_these_mutants() -> None:
     for original, mutant in all_mutants():
         assert source_of(original, mutant) != source_of(original)
     rows = json.loads(RESULTS.read_text())
     found = {(row["name"], row["mutant"]): row for row in rows if row["set"] == "mutant"}
-    assert set(found) == set(all_mutants()) and len(found) == 60
+    assert set(found) == set(all_mutants()) and len(found) == 64
     assert not [name for name, row in found.items() if row["accepted"]]
     assert sum(bool(row["line"] or "wrong are" in row["hint"]) for row in found.values()) >= 50
     assert all(row["accepted"] for row in rows if row["set"] in ("original", "honest"))

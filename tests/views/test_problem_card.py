@@ -43,8 +43,8 @@ def test_every_part_of_a_norm_in_bf16_is_on_its_card() -> None:
     ]
     assert "hidden_states_2 4096 = hidden_size hidden_states[2], weight[0] varied" in section(text, "sizes")
     shrunk, odd, *_, full = section(text, "cases")
-    assert shrunk.startswith("shrunk hidden_states [4, 128, 128] 2 trials against torch")
-    assert "1 trial against torch; values: zeros and one sign, then large" in odd and "not run here" in full
+    assert shrunk.startswith("shrunk hidden_states [4, 128, 128] 1 trial against torch; values: random")
+    assert "1 trial against torch; values: zeros and one sign, large" in odd and "not run here" in full
     assert section(text, "counted")[0].startswith("134.2 MFLOP in bfloat16")
     assert section(text, "bound") == ["27.96 µs on H200, limited by memory"]
     assert section(text, "planner")[0].startswith("rowwise(mul(spread(weight), to_bf16(")
@@ -106,7 +106,9 @@ def test_the_command_line_shows_the_card_and_keeps_nothing(
     assert main(["problem", *given, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["coverage"]["program"] and document["bound"]["bound_s"] > 0
-    assert [case["trials"] for case in document["cases"]] == [2, 1, 1, 1, 0]
+    trials = {case["name"]: case["trials"] for case in document["cases"]}
+    assert trials.pop("over") == 5 and trials.pop("full") == 0 and {*trials.values()} == {1}
+    assert {"shrunk", "odd", "tiny", "empty"} <= {*trials}
     assert not list(tmp_path.rglob("session.sqlite"))
 
 

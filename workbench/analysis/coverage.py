@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from workbench.records import Check, Facts, Outcome, Refusal, Size
 
+LAYOUT = " layout"  # the end of the names of layouts
+
 
 def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
     """A sentence for each size that had one value in all cases that were run: "N was only tested at 8192"."""
@@ -27,25 +29,43 @@ def _verb(size: Size) -> str:
     return "were" if size.tied else "was"
 
 
-def refused_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
-    """The sizes of each case that the candidate's host code refused: "batch_size=1, dim=1 (ValueError: ...)"."""
+def refused_inputs(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
+    """The sizes of each case and the layouts that the candidate refused: "batch_size=1, dim=1 (ValueError: ...)"."""
     return tuple(
-        _describe_refusal(facts, refusal)
-        for refusal in outcome.refusals
-        if not any(check.case == refusal.case and check.trial == refusal.trial for check in outcome.checks)
+        dict.fromkeys(
+            _describe_refusal(facts, refusal)
+            for refusal in outcome.refusals
+            if not any(check.case == refusal.case and check.trial == refusal.trial for check in outcome.checks)
+        )
     )
 
 
 def _describe_refusal(facts: Facts, refusal: Refusal) -> str:
+    if refusal.layout:
+        return f"inputs of {refusal.layout} ({refusal.message})"
     settings = next((case.settings for case in facts.cases if case.name == refusal.case), ())
     least = min((int(str(value)) for _, value in settings), default=0)
-    tiny = refusal.case == "tiny"
-    small = [f"{name}={value}" for name, value in settings if not tiny or int(str(value)) == least]
-    return f"{', '.join(small) or f'case {refusal.case}'} ({refusal.message})"
+    edge = refusal.case in ("tiny", "empty")
+    named = [f"{name}={value}" for name, value in settings if not edge or int(str(value)) == least]
+    return f"{', '.join(named) or f'case {refusal.case}'} ({refusal.message})"
 
 
 def tested_cases(checks: tuple[Check, ...]) -> str:
-    """The cases and the special values that were compared, in a phrase."""
-    cases = ", ".join(dict.fromkeys(check.case for check in checks))
-    kinds = dict.fromkeys(check.values for check in checks if check.values)
-    return f"{cases} (inputs also of {', '.join(kinds)})" if kinds else cases
+    """The cases that were compared, in a phrase."""
+    return ", ".join(dict.fromkeys(check.case for check in checks))
+
+
+def tested_inputs(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
+    """The sizes, values and layouts of the inputs that were compared: "rows from 1 to 257", "values: drawn, large"."""
+    run = {check.case for check in outcome.checks}
+    found = []
+    for size in facts.sizes:
+        values = sorted({facts.size_values(case.name)[size.name] for case in facts.cases if case.name in run})
+        if len(values) > 1:
+            found.append(f"{size.name} from {values[0]} to {values[-1]}")
+    kinds = [*dict.fromkeys(check.values for check in outcome.checks)]
+    layouts = [kind.removesuffix(LAYOUT) for kind in kinds if kind.endswith(LAYOUT)]
+    values_of = [kind or "drawn" for kind in kinds if not kind.endswith(LAYOUT)]
+    lines = [", ".join(found)] if found else []
+    lines += [f"values: {', '.join(values_of)}"] if len(values_of) > 1 else []
+    return (*lines, *([f"layouts: as given, {', '.join(layouts)}"] if layouts else []))

@@ -217,7 +217,7 @@ def _make_facts(
     graph, differing = small.graph, full.differing_graph(small)
     odd, said = variants.odd_case(held, small.settings)
     drawn = (small.case, odd) if odd is not None else (small.case,)
-    edges = variants.edge_cases(held, small.settings, drawn)
+    edges = variants.edge_cases(held, small.settings, drawn, measured)
     work = tuple(_count_work(problem, cases.measure(problem, case.name, case.settings)) for case in drawn)
     return Facts(
         problem_hash=content_hash(problem),

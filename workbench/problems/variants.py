@@ -1,5 +1,5 @@
-"""Makes the further cases of a problem: with larger sizes where the shrunk ones say nothing, odd, tiny, and one over a
-power of two. Used in workers only: it imports torch.
+"""Makes the further cases of a problem: with larger sizes where the shrunk ones say nothing, odd, tiny, one over a
+power of two, long, and empty. Used in workers only: it imports torch.
 
 The reference runs on real tensors at each of them.
 """
@@ -14,6 +14,8 @@ from workbench.problems.cases import (
     ELEMENT_BUDGET,
     FLOP_BUDGET,
     TOLERATED,
+    Measured,
+    Search,
     budget_ratio,
     measure,
     real_case,
@@ -27,6 +29,10 @@ ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
 TINY, TINY_SEEDS = (1, 3, 2), (0, 1, 2)
 NOTHING = 1e-6  # results of no larger magnitude may be what is left of terms that cancel
 OVER = (64, 32)  # powers of two that sizes are one over, at most; the first that the budget allows
+LONG = ("long", "long2", "long3")
+# a CTA covers less: 256 threads with 16 elements each of a row; of a matrix product, a tile as large as the shrunk case
+ROW, TILES = 4096, 2
+BESIDE = (3, 2)  # the sizes beside long ones
 
 
 def grow(problem: Problem, shrunk: Settings) -> tuple[Settings, Case]:
@@ -141,8 +147,9 @@ def _run_or_none(run: Callable[[Settings], Case | None], at: dict[str, int]) -> 
         return None
 
 
-def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tuple[Case, ...]:
-    """The cases `tiny` (sizes of 1 where the reference allows it) and `over` (one over a power of two).
+def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case], full: Measured) -> tuple[Case, ...]:
+    """The cases `tiny` (sizes of 1 where the reference allows it), `over` (one over a power of two), `long` (some sizes
+    so long that one CTA does not cover them, the others small) and `empty` (a size of 0).
 
     A number below the shrunk ones is a size here if it is an extent of an input. A case that is one of the known, or
     changes nothing, is left out.
@@ -150,7 +157,7 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tup
     start = {name: int(str(value)) for name, value in shrunk}
     small = {name: value for name, value in sizes(problem, 2).items() if name not in start}
     small = {name: value for name, value in small.items() if small and _is_input_extent(problem, name, value)}
-    start |= small
+    every = start = {**start, **small}
     wanted = {name: tuple(value for value in TINY if value < now) for name, now in start.items() if now > 1}
     bound = [name for name in wanted if _is_bound(problem, start, name)]
     tiny, _ = _vary(
@@ -168,8 +175,70 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tup
     else:
         over = None
     found = [case for case in (tiny, over) if case is not None]
+    search = Search(full.calls)
+    found += _long_cases(problem, every, (*known, *found), full, search)
+    found += _empty_case(problem, every, search)
     shapes = [[spec.shape for spec in case.inputs] for case in known]
     return tuple(case for case in found if [spec.shape for spec in case.inputs] not in shapes)
+
+
+def _long_cases(
+    problem: Problem, start: dict[str, int], known: Sequence[Case], full: Measured, search: Search
+) -> list[Case]:
+    """Cases that are longer than the known ones, in as many sizes together as the budget allows; none is longer than
+    at full size.
+    """
+    most = dict(start)
+    for one in known:
+        most |= {name: max(now, int(str(dict(one.settings).get(name, now)))) for name, now in most.items()}
+    goals: dict[str, list[int]] = {}
+    for name, full_value in sizes(problem, 2).items():
+        if name in start and full_value > most[name]:
+            reaches = (TILES,) if full.products else (ROW / most[name], 4 * TILES, TILES)
+            goals[name] = [min(full_value, int(reach * most[name]) + 1) for reach in reaches if reach >= TILES]
+    beside = {
+        name: (BESIDE[n % len(BESIDE)],) for n, (name, now) in enumerate(start.items()) if now > BESIDE[n % len(BESIDE)]
+    }
+    _, base = _vary(problem, start, beside, lambda at: _measured_case(search, problem, at))
+    found: list[Case] = []
+    while goals and len(found) < len(LONG):
+        at, grown = dict(base), []
+        for name in reversed(goals):  # the last size is often the innermost axis
+            value = next((one for one in goals[name] if _is_short(search, problem, {**at, name: one})), None)
+            if value is None and len(goals) == 1 and _is_short(search, problem, {**at, name: most[name] + 1}, 1):
+                value = most[name] + 1  # all sizes are one
+            if value is not None:
+                at[name] = value
+                grown.append(name)
+        case = _run_or_none(lambda sizes: real_case(problem, LONG[len(found)], sizes), at) if grown else None
+        if case is None:
+            break
+        found.append(case)
+        goals = {name: values for name, values in goals.items() if name not in grown}
+    return found
+
+
+def _measured_case(search: Search, problem: Problem, settings: Settings) -> Case | None:
+    measured = search.measure(problem, {name: int(str(value)) for name, value in settings})
+    return None if measured is None else measured.case
+
+
+def _is_short(search: Search, problem: Problem, at: dict[str, int], part: int = 4) -> bool:
+    """Whether the reference runs at these sizes, within a part of the emulator's budget."""
+    measured = search.measure(problem, at)
+    return measured is not None and budget_ratio(measured, 2 * ELEMENT_BUDGET // part, FLOP_BUDGET // part) <= 1
+
+
+def _empty_case(problem: Problem, start: dict[str, int], search: Search) -> list[Case]:
+    """The case in which the first size that can be 0 is, with results that are empty."""
+    for name in start:
+        measured = search.measure(problem, {**start, name: 0})
+        if measured is None or not all(0 in spec.shape for spec in measured.case.outputs):
+            continue
+        case = _run_or_none(lambda at: real_case(problem, "empty", at), {**start, name: 0})
+        if case is not None:
+            return [case]
+    return []
 
 
 def _is_bound(problem: Problem, start: dict[str, int], name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from workbench.records.base import Provenance, Scalar, record
+from workbench.records.base import LATER, Provenance, Scalar, record
 from workbench.records.launch import Failure
 from workbench.records.outcome import Outcome
 from workbench.records.problem import Facts, Problem
@@ -73,6 +73,8 @@ class Verdict:
     doubts: tuple[str, ...] = ()
     refuses: tuple[str, ...] = ()  # sizes that the candidate's host code refuses: "batch_size=1 (ValueError: ...)"
     untested: tuple[str, ...] = ()  # sizes that no case varied: "N was only tested at 8192"
+    # what the cases had: "rows from 0 to 2049", "values: drawn, large", "layouts: as given, transposed"
+    tested: tuple[str, ...] = field(default=(), metadata=LATER)
     refused: str = ""  # set for a time below the device's limit; only a person can accept it, with force
 
 

@@ -64,11 +64,12 @@ class Check:
 
 @record
 class Refusal:
-    """An exception of the candidate's own with which its host code refused the sizes of a case, before any launch."""
+    """An exception with which the candidate refused the sizes of a case, or inputs of a layout."""
 
     case: str
     message: str
     trial: int = 0
+    layout: str = field(default="", metadata=LATER)  # of the inputs, if it is not the problem's own
 
 
 @record

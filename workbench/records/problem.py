@@ -75,7 +75,8 @@ class Operation:
 @record
 class Case:
     """A set of shapes to test: `full` (as in the file), `shrunk` (fits the emulator's budget), `odd`, `tiny` (sizes of
-    1 where the reference allows it) or `over` (one over a power of two).
+    1 where the reference allows it), `over` (one over a power of two), `long` (more than one CTA covers; also `long2`
+    and `long3`) or `empty` (a size of 0).
     """
 
     name: str

@@ -5,6 +5,7 @@ make, and a refusal by name for all others.
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Callable
 from types import ModuleType
@@ -117,17 +118,22 @@ class _Api:
 
     def replacements(self, answers: Answers) -> Answers:
         """The answers, and a refusal for each other function of the module."""
-        prefix = "cuda" if self.module is runtime else "cu"
-        names = [
-            name
-            for name in dir(self.module)
-            if re.match(prefix + "[A-Z]", name)
-            and type(getattr(self.module, name)).__name__ == "cython_function_or_method"
-        ]
-        refused = {
-            name: _make_refusal(f"{self.module.__name__}.{name}") for name in names if name not in _WORKS_WITHOUT
+        return {
+            **_refusals(self.module),
+            **{name: answer for name, answer in answers.items() if hasattr(self.module, name)},
         }
-        return {**refused, **{name: answer for name, answer in answers.items() if hasattr(self.module, name)}}
+
+
+@functools.cache
+def _refusals(module: ModuleType) -> dict[str, Callable[..., object]]:
+    """A refusal for each function of a module that needs a GPU."""
+    prefix = "cuda" if module is runtime else "cu"
+    names = [
+        name
+        for name in dir(module)
+        if re.match(prefix + "[A-Z]", name) and type(getattr(module, name)).__name__ == "cython_function_or_method"
+    ]
+    return {name: _make_refusal(f"{module.__name__}.{name}") for name in names if name not in _WORKS_WITHOUT}
 
 
 def _make_refusal(name: str) -> Callable[..., object]:

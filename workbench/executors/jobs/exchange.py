@@ -60,7 +60,7 @@ def write_values(folder: Path, values: Values) -> None:
     for n, value in enumerate(values):
         if isinstance(value, torch.Tensor):
             write_tensor(folder / f"{n}", value)
-            kinds.append({"tensor": n, "strides": list(value.stride())})
+            kinds.append({"tensor": n, "strides": list(value.stride()), "offset": value.storage_offset()})
         else:
             kinds.append({"value": value})
     (folder / "list.tmp").write_text(json.dumps(kinds))
@@ -68,16 +68,17 @@ def write_values(folder: Path, values: Values) -> None:
 
 
 def read_values(folder: Path) -> Values:
-    """Read the values of `write_values`, with the same strides."""
+    """Read the values of `write_values`, with the same strides and offsets into their memory."""
     out: Values = []
     for entry in json.loads((folder / "list.json").read_text()):
         if "value" in entry:
             out.append(entry["value"])
             continue
         tensor = read_tensor(folder / str(entry["tensor"]))
-        strides = tuple(entry["strides"])
-        if tensor.stride() != strides and tensor.numel():
-            laid_out = torch.empty_strided(tuple(tensor.shape), strides, dtype=tensor.dtype)
+        strides, offset = tuple(entry["strides"]), int(entry["offset"])
+        if (tensor.stride() != strides or offset) and tensor.numel():
+            size = offset + 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
+            laid_out = torch.zeros(size, dtype=tensor.dtype).as_strided(tuple(tensor.shape), strides, offset)
             tensor = laid_out.copy_(tensor)
         out.append(tensor)
     return out

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from workbench.errors import ProblemError
-from workbench.executors.jobs.trials import list_trials
+from workbench.executors.jobs.trials import list_runs
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
@@ -30,7 +30,7 @@ def prepare(folder: Path, job: Job) -> Path:
     (folder / "given" / "job.json").write_text(json.dumps(to_plain(job)))
     (folder / "scratch" / "candidate.py").write_text(job.candidate.source)
     CompiledCache(job.candidate.source, job.arch).copy_to(folder / "given" / "compiled")
-    names = [f"{case}-{trial}" for case, trial in list_trials(job)]
+    names = [run.place for run in list_runs(job)]
     (folder / "private" / "seeds.json").write_text(json.dumps({name: secrets.randbits(48) for name in names}))
     return folder
 

@@ -1,24 +1,52 @@
-"""Which trials a job has, and how many calls each makes with which seeds. Every process of a job agrees on it."""
+"""Which trials a job has: cases, calls, values and layouts of inputs. Every process of a job agrees on it."""
 
 from __future__ import annotations
 
-from workbench.records import Facts, Job
+from collections.abc import Sequence
 
-DRAWN = ("shrunk", "odd")  # small cases with several trials
-TINY = "tiny"
-EDGES = (TINY, "over")  # small cases with one trial
+from workbench.records import Case, Facts, Job, record
+
+SHRUNK, ODD = "shrunk", "odd"
+TINY, OVER, EMPTY, LONG = "tiny", "over", "empty", ("long", "long2", "long3")
+EDGES = (TINY, OVER, *LONG, EMPTY)  # small cases with one trial
+REFUSABLE = (TINY, EMPTY, *LONG)  # cases that host code may refuse
 # errors by which host code refuses what it is given
 REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
 
+# values of the inputs of a call; "" for drawn ones
+ZEROS, LARGE, NEGATIVE, SMALL = "zeros and one sign", "large", "negative", "small and positive"
+NOT_FINITE = "NaN and infinity"
+# layouts of the inputs of a trial; "" for those of the problem
+TRANSPOSED, APART = "transposed layout", "offset and padded layout"
+
 LARGE_BYTES = 1 << 30  # of inputs and outputs
 
-Place = tuple[str, int]  # (case, trial)
+
+@record
+class Run:
+    """A trial of a case. `values` has the kind of each call's inputs."""
+
+    case: str
+    trial: int
+    values: tuple[str, ...] = ("",)
+    layout: str = ""
+    draws_state: bool = True  # whether parameters that the problem makes constant are drawn
+
+    @property
+    def place(self) -> str:
+        """The beginning of the names of its files."""
+        return f"{self.case}-{self.trial}"
+
+    @property
+    def may_be_left_out(self) -> bool:
+        """Whether the reference may find that it does not run with these inputs."""
+        return bool(self.layout) or self.values == (NOT_FINITE,)
 
 
 def small_cases(facts: Facts) -> tuple[str, ...]:
     """The cases for the emulator."""
     known = {case.name for case in facts.cases}
-    return (*DRAWN, *(name for name in EDGES if name in known))
+    return (SHRUNK, ODD, *(name for name in EDGES if name in known))
 
 
 def gpu_cases(facts: Facts) -> tuple[str, ...]:
@@ -27,60 +55,50 @@ def gpu_cases(facts: Facts) -> tuple[str, ...]:
     Facts from before the case of size 1 was known have the full case only, so that their jobs keep their hashes.
     """
     known = {case.name for case in facts.cases}
-    return ("odd", "full") if {TINY, "odd"} <= known else ("full",)
+    return (ODD, "full") if {TINY, ODD} <= known else ("full",)
 
 
-def _count(job: Job, case: str) -> int:
-    """Trials of a case. Beside the edge cases, whose inputs are drawn, the odd case needs the special values only."""
-    edges = case in EDGES or (case == "odd" and TINY in small_cases(job.facts) and "shrunk" in job.cases)
-    return 1 if edges else max(job.trials, 1)
+def list_runs(job: Job) -> list[Run]:
+    """All trials of a job on the emulator, in order.
 
-
-def list_trials(job: Job) -> list[Place]:
-    """(case, trial) of all runs, in order."""
-    known = {case.name for case in job.facts.cases}
-    places = [(name, trial) for name in job.cases if name in known for trial in range(_count(job, name))]
-    extra = find_not_finite(job)
-    return places if extra is None or extra in places else [*places, extra]
-
-
-def _drawn_cases(job: Job) -> list[str]:
-    """Cases with several trials; if there are none, all."""
+    The first case is as the problem makes it, the odd one has special values. Layouts, values of one sign and those that are not finite
+    come with the smallest case that has no extents of 1. A job with one trial has each case once, as drawn.
+    """
     known = {case.name for case in job.facts.cases}
     names = [name for name in job.cases if name in known]
-    return [name for name in names if name not in EDGES] or names
+    if job.trials < 2 or not names or names[0] != SHRUNK:
+        return [Run(case=name, trial=trial) for name in names for trial in range(max(job.trials, 1))]
+    runs = [Run(case=SHRUNK, trial=trial, draws_state=False) for trial in range(job.trials - 1)]
+    runs.append(_next(runs, ODD if ODD in names else SHRUNK, (ZEROS, LARGE)))
+    runs += [Run(case=name, trial=0) for name in names if name in EDGES]
+    small = next(name for name in (OVER, ODD, SHRUNK) if name in names)
+    for values in ((NEGATIVE, SMALL), (NOT_FINITE,)):
+        runs.append(_next(runs, small, values))
+    base = next(run for run in runs if run.case == (OVER if OVER in names else SHRUNK))
+    for layout in (APART, TRANSPOSED):
+        trial = sum(run.case == base.case for run in runs)
+        runs.append(Run(case=base.case, trial=trial, layout=layout, draws_state=base.draws_state))
+    return runs
 
 
-def find_last(job: Job) -> Place | None:
-    """The last trial of the last case with several: it makes two calls, so that what a call leaves is seen."""
-    names = _drawn_cases(job)
-    return (names[-1], _count(job, names[-1]) - 1) if names else None
-
-
-def find_not_finite(job: Job) -> Place | None:
-    """The trial whose inputs have NaN and infinity: the last of the first small case, or one more if there is no other
-    case with several. None if cases have one trial.
-    """
-    names = _drawn_cases(job)
-    if job.trials < 2 or not names or names[0] not in DRAWN:
-        return None
-    return (names[0], job.trials - 1 if len(names) > 1 else job.trials)
-
-
-def has_special_values(job: Job, case: str, trial: int) -> bool:
-    """Whether the inputs of this trial get special values: the last trial of small cases, if a case has several."""
-    return case in DRAWN and job.trials > 1 and (case, trial) == find_last(job)
+def _next(runs: Sequence[Run], case: str, values: tuple[str, ...]) -> Run:
+    return Run(case=case, trial=sum(run.case == case for run in runs), values=values)
 
 
 def count_calls(job: Job, case: str, trial: int) -> int:
-    """Calls of one instance in a trial: two in the last one, unless the tensors of a call are large.
+    """Calls of one instance in a trial on a GPU: two in the last one, so that what a call leaves is seen, unless the
+    tensors of a call are large.
 
     The referee holds those of both calls at once, in float64 too.
     """
-    sizes = next(
-        (sum(spec.size_bytes for spec in (*one.inputs, *one.outputs)) for one in job.facts.cases if one.name == case), 0
+    return (
+        2 if (case, trial) == (job.cases[-1], max(job.trials, 1) - 1) and _size_bytes(job, case) <= LARGE_BYTES else 1
     )
-    return 2 if (case, trial) == find_last(job) and sizes <= LARGE_BYTES else 1
+
+
+def _size_bytes(job: Job, name: str) -> int:
+    found: list[Case] = [one for one in job.facts.cases if one.name == name]
+    return sum(spec.size_bytes for case in found for spec in (*case.inputs, *case.outputs))
 
 
 def input_seed(seed: int, call: int) -> int:

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from workbench.emulator import EmulationFault
 from workbench.emulator.emulation import Emulation
 from workbench.emulator.hook import emulated
 from workbench.executors.jobs.exchange import read_values, write_values
-from workbench.executors.jobs.trials import REFUSALS, TINY, count_calls, list_trials
+from workbench.executors.jobs.trials import EMPTY, NOT_FINITE, REFUSABLE, REFUSALS, Run, list_runs
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
     effects,
     gpu_candidate,
@@ -22,6 +23,7 @@ from workbench.executors.workers import (  # before the candidate, which could r
 )
 from workbench.executors.workers.outputs import (
     OUTPUTS,
+    Rejected,
     explain_failure,
     find_case,
     import_candidate,
@@ -36,6 +38,7 @@ from workbench.wire import Json, to_plain
 
 READY_LIMIT_S = 120.0
 CONVERSION = "/cutlass/cute/runtime.py"  # from_dlpack, mark_layout_dynamic
+NOTICED = ("misaligned", "bad_launch")  # faults with which a GPU ends the program too
 STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
 
 
@@ -65,8 +68,8 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
             assert connection is not None, "a job on a GPU needs a connection"
             gpu_candidate.run_candidate(job, folder, module, reply, connection)
         else:
-            for name, trial in list_trials(job):
-                _run_trial(job, folder, module, (name, trial), reply)
+            for run in list_runs(job):
+                _run_trial(job, folder, module, run, reply)
     except BaseException as error:  # whatever a candidate raises is its failure
         reply["failure"] = explain_failure(error, source_file, stage)
     return reply
@@ -83,17 +86,18 @@ def _wait_for_values(folder: Path) -> list[Any]:
     return read_values(folder)
 
 
-def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int], reply: Json) -> None:
+def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
-    (name, trial), first = which, not reply["trials"]
-    given, place = folder / "given", f"{name}-{trial}"
-    problem_module = loading.load_module(job.problem, find_case(job, name).settings)
+    given, first = folder / "given", not reply["trials"]
+    problem_module = loading.load_module(job.problem, find_case(job, run.case).settings)
     reference = loading.build_model(problem_module, "Model", job.problem)
     with torch.no_grad():
-        state = _wait_for_values(given / f"{place}-state")
+        state = _wait_for_values(given / f"{run.place}-state")
         for value, stored in zip(loading.state_of(reference).values(), state, strict=True):
             value.copy_(stored)
-    calls = [_wait_for_values(given / f"{place}-call{call}") for call in range(count_calls(job, name, trial))]
+    calls = [_wait_for_values(given / f"{run.place}-call{call}") for call in range(len(run.values))]
+    if special_values.is_left_out(folder, run.place):
+        return
     start = time.perf_counter()
     with (
         emulated(
@@ -116,25 +120,39 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, which: tuple[str, int
                 torch.manual_seed(effects.generator_seed(inputs))
                 output = model(*inputs)
                 kept = kept or list(emulation.launches)
-                found = validate(job, name, output, emulation.watch.count_unwritten_bytes)
+                found = validate(
+                    job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)
+                )
                 values += found if len(calls) == 1 else [value.clone() for value in found]
                 watch.after(inputs)
         except Exception as error:
-            refuses = name == TINY and not emulation.launches and _is_own_refusal(error, source_path(folder))
-            if not refuses and not special_values.is_marked(folder, place):
+            if not _may_refuse(run, error, bool(emulation.launches), source_path(folder)):
                 raise
             said = explain_failure(error, source_path(folder), "run")["message"]
-            reply["refusals"].append({"case": name, "trial": trial, "message": said})
+            reply["refusals"].append({"case": run.case, "trial": run.trial, "message": said, "layout": run.layout})
             return
     seconds = time.perf_counter() - start
-    reply["trials"].append([name, trial, seconds])
+    reply["trials"].append([run.case, run.trial, seconds])
     if first:
         reply["phases"]["compile and emulate"] = seconds
         reply["unmapped"] = list(unmapped)
         reply["launches"] = [to_plain(launch) for launch in kept]
         reply["builds"] = plain_builds(emulation, job)
-    watch.write(folder / "scratch" / effects.EFFECTS / place)
-    write_values(folder / "scratch" / OUTPUTS / place, values)
+    watch.write(folder / "scratch" / effects.EFFECTS / run.place)
+    write_values(folder / "scratch" / OUTPUTS / run.place, values)
+
+
+def _may_refuse(run: Run, error: Exception, launched: bool, source_file: str) -> bool:
+    """Whether an exception is a refusal of a trial's inputs, not a failure.
+
+    Inputs of another layout and empty ones may end in any exception, since it cannot go unnoticed.
+    """
+    if run.values == (NOT_FINITE,):
+        return True
+    if run.layout or run.case == EMPTY:
+        noticed = isinstance(error, EmulationFault) and error.failure.kind in NOTICED
+        return noticed or not isinstance(error, (EmulationFault, Rejected))
+    return run.case in REFUSABLE and not launched and _is_own_refusal(error, source_file)
 
 
 def _is_own_refusal(error: Exception, source_file: str) -> bool:

@@ -19,6 +19,7 @@ from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import input_seed
 from workbench.executors.workers import effects
+from workbench.executors.workers.initial_state import draw_constants
 from workbench.executors.workers.outputs import OUTPUTS, Rejected, find_case, validate
 from workbench.executors.workers.timer import Stopwatch
 from workbench.problems import loading
@@ -35,10 +36,16 @@ def set_tf32(job: Job) -> None:
     torch.backends.cudnn.allow_tf32 = allowed
 
 
-def reference_model(job: Job, module: ModuleType, seed: int) -> torch.nn.Module:
-    """Model with parameters drawn on the CPU from the seed, which are the same in every process."""
+def reference_model(job: Job, module: ModuleType, case: str, seed: int) -> torch.nn.Module:
+    """Model with parameters drawn on the CPU from the seed, which are the same in every process.
+
+    At sizes that are not timed, parameters that the problem makes constant are drawn too.
+    """
     torch.manual_seed(seed)
-    return loading.build_model(module, "Model", job.problem).cuda()
+    model = loading.build_model(module, "Model", job.problem)
+    if case != job.cases[-1]:
+        draw_constants(model, seed)
+    return model.cuda()
 
 
 def stopwatch(job: Job, module: ModuleType, model: torch.nn.Module) -> Stopwatch:
@@ -85,7 +92,7 @@ class Runner:
         if self.problem is None or self.case != case:
             self.problem = loading.load_module(self.job.problem, find_case(self.job, case).settings)
             self.case, self.model = case, None
-        reference = reference_model(self.job, self.problem, seed)
+        reference = reference_model(self.job, self.problem, case, seed)
         if self.model is None:
             self.model = loading.build_model(self.module, "ModelNew", self.job.problem, init_from=self.problem).cuda()
         self.reply["unmapped"] = list(loading.copy_parameters(reference, self.model))

@@ -100,11 +100,16 @@ def _device_sum(value: torch.Tensor) -> int:
 
 
 def validate(
-    job: Job, name: str, output: object, count_unwritten: Callable[[torch.Tensor], int] = lambda _: 0
+    job: Job,
+    name: str,
+    output: object,
+    count_unwritten: Callable[[torch.Tensor], int] = lambda _: 0,
+    any_strides: bool = False,
 ) -> list[torch.Tensor]:
     """The outputs of case `name` in the reference's order, if names, shapes and dtypes are those of the reference.
 
-    `count_unwritten` gives the bytes of an output that no kernel wrote. Raises `Rejected`.
+    `count_unwritten` gives the bytes of an output that no kernel wrote. Raises `Rejected`, for outputs that are not
+    contiguous only unless `any_strides`.
     """
     expected = find_case(job, name).outputs
     try:
@@ -119,7 +124,7 @@ def validate(
     tensors: list[torch.Tensor] = []
     for spec in expected:
         which = spec.name.replace("output", "output ") if len(expected) > 1 else "the output"
-        tensor = _check_form(found[spec.name], spec, which, name)
+        tensor = _check_form(found[spec.name], spec, which, name, any_strides)
         tensors.append(tensor)
         if unwritten := count_unwritten(tensor):
             size = tensor.numel() * tensor.element_size()
@@ -144,8 +149,8 @@ def _counted(names: Mapping[str, object] | Sequence[TensorSpec]) -> tuple[int, s
     return len(titles), ", ".join(titles)
 
 
-def _check_form(value: object, spec: TensorSpec, which: str, case: str) -> torch.Tensor:
-    """The value as a contiguous tensor of the shape and dtype.
+def _check_form(value: object, spec: TensorSpec, which: str, case: str, any_strides: bool) -> torch.Tensor:
+    """The value as a tensor of the shape and dtype, which is contiguous unless `any_strides`.
 
     Subclasses of Tensor run own code, so they are refused.
     """
@@ -159,7 +164,7 @@ def _check_form(value: object, spec: TensorSpec, which: str, case: str) -> torch
     if str(tensor.dtype) != f"torch.{spec.dtype}":
         found = str(tensor.dtype).removeprefix("torch.")
         raise _reject("wrong_dtype", f"{which} is {found}, expected {spec.dtype}")
-    if tensor.numel() > 1 and not tensor.is_contiguous():
+    if tensor.numel() > 1 and not any_strides and not tensor.is_contiguous():
         raise _reject("wrong_strides", f"{which} has strides {list(tensor.stride())}, expected a contiguous tensor")
     return tensor
 

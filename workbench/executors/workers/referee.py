@@ -111,7 +111,7 @@ class Referee:
     def _model(self, case: str, module: ModuleType, seed: int) -> torch.nn.Module:
         """The reference; its parameters are drawn on the CPU once for a seed, not again for each check."""
         if self.model is None or self.model[0] != (case, seed):
-            self.model = ((case, seed), reference_model(self.job, module, seed))
+            self.model = ((case, seed), reference_model(self.job, module, case, seed))
         return self.model[1]
 
     def warm_up(self, case: str, model_seed: int, seeds: list[int]) -> Json:

@@ -1,8 +1,8 @@
-"""Inputs of special values: zeros and one sign, large, NaN and infinity. Integers and bools stay as drawn.
+"""Inputs of special values (zeros, one sign, large, NaN, infinity) and of other layouts. Integers and bools stay as drawn.
 
-A trial takes zeros and large values only where the reference is at home: its results are finite, and torch eager's keep
-the tolerance. A result for NaN and infinity is compared for these alone, and a difference is a doubt: a maximum
-instruction drops NaN where torch keeps it, and KernelBench takes such kernels.
+A call takes special values only where the reference is at home: its results are finite, and torch eager's keep the
+tolerance. A result for NaN and infinity is compared for these alone, and a difference is a doubt: a maximum instruction
+drops NaN where torch keeps it, and KernelBench takes such kernels.
 """
 
 from __future__ import annotations
@@ -11,38 +11,73 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from workbench.executors.jobs.trials import APART, LARGE, NEGATIVE, SMALL, ZEROS
 from workbench.executors.workers.effects import Expectation
 from workbench.executors.workers.tolerance import Tolerance
 
-KINDS = ("zeros and one sign", "large")  # of the first and the second call
-NOT_FINITE = "NaN and infinity"
-ZEROS = 3  # every third element is zero
-LARGE = 30.0
+EVERY = 3  # with zeros, every third element is one
+FACTOR = 30.0  # of large values
+SMALLER = 0.01  # factor of small ones
 # places in an input, as parts of its elements, of the values that are not finite
 PLACES = ((0.3, math.nan), (0.55, math.inf), (0.8, -math.inf))
 FEWEST = 16  # elements of an input that gets them
 
 
-def make_special(inputs: Sequence[object], call: int) -> list[object]:
-    """The inputs of a call with other values, and the same shapes, strides and dtypes."""
-    return [_change(value, call) for value in inputs]
+def make_special(inputs: Sequence[object], kind: str) -> list[object]:
+    """Inputs with values of a kind, and the same shapes, strides and dtypes."""
+    return [_change(value, kind) if kind else value for value in inputs]
+
+
+def has_floats(inputs: Sequence[object]) -> bool:
+    """Whether any of the inputs can have special values."""
+    return any(map(_is_wide_float, inputs))
 
 
 def _is_wide_float(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() >= 2
 
 
-def _change(value: object, call: int) -> object:
+def _change(value: object, kind: str) -> object:
     if not isinstance(value, torch.Tensor) or not _is_wide_float(value):
         return value
-    if call:
-        return value * LARGE
+    if kind == LARGE:
+        return value * FACTOR
     changed = value.abs()
-    if changed.numel() and changed.is_contiguous():
-        changed.view(-1)[::ZEROS] = 0
+    if kind == NEGATIVE:
+        return -(changed + 1)
+    if kind == SMALL:
+        return (changed + 1) * SMALLER
+    if kind == ZEROS and changed.numel() and changed.is_contiguous():
+        changed.view(-1)[::EVERY] = 0
     return changed
+
+
+def lay_out(inputs: Sequence[object], layout: str) -> list[object] | None:
+    """The inputs as views of other strides: the middle third along the last axis of a wider tensor, or the transpose of
+    a contiguous one. None if no input is contiguous and has elements and, to be transposed, two axes.
+    """
+    least = 1 if layout == APART else 2
+    changed = [
+        _lay_out(value, layout)
+        if isinstance(value, torch.Tensor) and value.dim() >= least and value.numel() > 1 and value.is_contiguous()
+        else value
+        for value in inputs
+    ]
+    return None if all(map(_is_same_object, changed, inputs)) else changed
+
+
+def _is_same_object(one: object, other: object) -> bool:
+    return one is other
+
+
+def _lay_out(value: torch.Tensor, layout: str) -> torch.Tensor:
+    if layout == APART:
+        wide = value.new_zeros((*value.shape[:-1], 3 * value.shape[-1]))
+        return wide.chunk(3, -1)[1].copy_(value)
+    return value.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
 def make_not_finite(inputs: Sequence[object]) -> list[object] | None:
@@ -53,7 +88,7 @@ def make_not_finite(inputs: Sequence[object]) -> list[object] | None:
         if isinstance(value, torch.Tensor) and _is_wide_float(value) and value.numel() >= FEWEST:
             value, found = value.clone(), True
             for part, number in PLACES:
-                at = torch.unravel_index(torch.tensor(int(part * value.numel())), value.shape)
+                at = tuple(map(int, np.unravel_index(int(part * value.numel()), value.shape)))  # torch's loads sympy
                 value[at] = number
         changed.append(value)
     return changed if found else None
@@ -108,11 +143,11 @@ def describe_kinds(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
     return ""
 
 
-def mark(folder: Path, place: str) -> None:
-    """Tell the candidate's process that the inputs of a trial are not finite."""
-    (folder / "given" / f"{place}-not-finite").touch()
+def leave_out(folder: Path, place: str) -> None:
+    """Tell the candidate's process that a trial is left out."""
+    (folder / "given" / f"{place}-left-out").touch()
 
 
-def is_marked(folder: Path, place: str) -> bool:
-    """Whether the inputs of a trial are not finite."""
-    return (folder / "given" / f"{place}-not-finite").exists()
+def is_left_out(folder: Path, place: str) -> bool:
+    """Whether a trial is left out."""
+    return (folder / "given" / f"{place}-left-out").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -10,19 +11,14 @@ from pathlib import Path
 import torch
 
 from workbench.executors.jobs.exchange import Values, read_outputs, read_values, write_values
-from workbench.executors.jobs.trials import (
-    TINY,
-    count_calls,
-    find_not_finite,
-    has_special_values,
-    input_seed,
-    list_trials,
-)
+from workbench.executors.jobs.trials import EMPTY, NOT_FINITE, REFUSABLE, TINY, Run, input_seed, list_runs
 from workbench.executors.workers import effects, special_values
 from workbench.executors.workers.correctness import compare
+from workbench.executors.workers.initial_state import draw_constants
 from workbench.executors.workers.outputs import OUTPUTS, find_case
 from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import inspection, loading
+from workbench.problems.results import tensors_of
 from workbench.records import Case, Check, Job, Problem
 from workbench.wire import Json, from_plain, to_plain
 
@@ -45,59 +41,81 @@ def make_reference(folder: Path) -> Json:
     job = read_job(folder)
     seeds = json.loads((folder / "private" / "seeds.json").read_text())
     typical: list[Tolerance] = []  # of the first trial
-    for name, trial in list_trials(job):
-        place, seed, case = f"{name}-{trial}", seeds[f"{name}-{trial}"], find_case(job, name)
+    for run in list_runs(job):
+        seed, case = seeds[_expected_place(run)], find_case(job, run.case)
         module = loading.load_module(job.problem, case.settings)
         torch.manual_seed(seed)
         model = loading.build_model(module, "Model", job.problem)
-        count = count_calls(job, name, trial)
-        calls = [loading.make_inputs(module, job.problem, input_seed(seed, call)) for call in range(count)]
-        write_values(folder / "given" / f"{place}-state", list(loading.state_of(model).values()))
-        if (name, trial) == find_not_finite(job) and _make_not_finite(folder, model, calls[0], job, (place, seed)):
+        if run.draws_state:
+            draw_constants(model, seed)
+        calls = [loading.make_inputs(module, job.problem, input_seed(seed, call)) for call in range(len(run.values))]
+        write_values(folder / "given" / f"{run.place}-state", list(loading.state_of(model).values()))
+        if run.may_be_left_out:
+            make = _lay_out if run.layout else _make_not_finite
+            if not make(folder, model, calls[0], job, run, seed):
+                special_values.leave_out(folder, run.place)
+                _write_calls(folder, run.place, [[]])
             continue
-        special = has_special_values(job, name, trial)
-        made = _run_special(model, calls, job, case, seed) if special else None
-        if made is not None:
-            calls, (expected, tolerances) = made
-        else:  # before the reference runs, so that the candidate can begin
-            _write_calls(folder, place, calls)
-            expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
-            tolerances = measure_tolerances(expected.found, expected.specs)
-        _write_calls(folder, place, calls if made is not None else [])
-        if name == TINY:
+        kinds, expected, tolerances = _expect(folder, model, calls, job, case, run, seed)
+        if run.case == TINY:
             tolerances = [one.at_least(typical[n]) if n < len(typical) else one for n, one in enumerate(tolerances)]
         typical = typical or tolerances
         for n, tolerance in enumerate(tolerances):
-            write_values(_tolerance_folder(folder, place, n), tolerance.to_values())
-        notes = {"changed": expected.changed, "values": special_values.KINDS if made is not None else ()}
-        (folder / "private" / f"{place}.json").write_text(json.dumps(notes))
-        write_values(folder / "private" / place, expected.found.exact)
+            write_values(_tolerance_folder(folder, run.place, n), tolerance.to_values())
+        notes = {"changed": expected.changed, "values": kinds}
+        (folder / "private" / f"{run.place}.json").write_text(json.dumps(notes))
+        write_values(folder / "private" / run.place, expected.found.exact)
     return {"done": True}
 
 
+def _expected_place(run: Run) -> str:
+    """The trial whose parameters, values and results a trial has: inputs of another layout have the same values."""
+    return Run(case=run.case, trial=0).place if run.layout else run.place
+
+
 def _make_not_finite(
-    folder: Path, model: torch.nn.Module, inputs: Sequence[object], job: Job, which: tuple[str, int]
+    folder: Path, model: torch.nn.Module, inputs: Sequence[object], job: Job, run: Run, seed: int
 ) -> bool:
     """Write a call with inputs that have NaN and infinity, and what the reference makes of them.
 
     False if the reference does not run with them, or none of its results is NaN or infinite.
     """
-    place, seed = which
     changed = special_values.make_not_finite(inputs)
     if changed is None:
         return False
     try:
-        case = find_case(job, place.rpartition("-")[0])
+        case = find_case(job, run.case)
         kinds = special_values.expected_kinds(effects.run_calls(model, [changed], job, case.outputs, seed=seed))
     except (RuntimeError, ValueError):  # for example probabilities must be numbers
         return False
     if not any(bool(((kind == special_values.NAN) | (kind == special_values.INFINITE)).any()) for kind in kinds):
         return False
-    special_values.mark(folder, place)
-    _write_calls(folder, place, [changed])
-    (folder / "private" / f"{place}.json").write_text(json.dumps({"values": [special_values.NOT_FINITE]}))
-    write_values(folder / "private" / place, kinds)
+    _write_calls(folder, run.place, [changed])
+    write_values(folder / "private" / run.place, kinds)
     return True
+
+
+def _lay_out(folder: Path, model: torch.nn.Module, inputs: Sequence[object], job: Job, run: Run, seed: int) -> bool:
+    """Write a call with inputs of another layout. False if no input has one, or the reference does not take it."""
+    changed = special_values.lay_out(inputs, run.layout)
+    if changed is None:
+        return False
+    results = []
+    try:
+        for values in (inputs, changed):
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                results.append(tensors_of(copy.deepcopy(model)(*copy.deepcopy(list(values)))))
+    except RuntimeError:  # a view of a tensor that is not contiguous
+        return False
+    if not all(torch.allclose(*map(_as_double, pair), 0.1, 0.1, True) for pair in zip(*results, strict=True)):
+        return False  # it reads the strides themselves
+    _write_calls(folder, run.place, [changed])
+    return True
+
+
+def _as_double(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.float64)
 
 
 def _write_calls(folder: Path, place: str, calls: Values) -> None:
@@ -105,17 +123,36 @@ def _write_calls(folder: Path, place: str, calls: Values) -> None:
         write_values(folder / "given" / f"{place}-call{call}", inputs)
 
 
-def _run_special(
-    model: torch.nn.Module, calls: Values, job: Job, case: Case, seed: int
-) -> tuple[Values, tuple[effects.Expectation, list[Tolerance]]] | None:
-    """Calls with special values, and what the reference gives for them; None if they do not suit it."""
-    changed = [special_values.make_special(inputs, call) for call, inputs in enumerate(calls)]
-    try:
-        expected = effects.run_calls(model, changed, job, case.outputs, seed=seed)
-        tolerances = measure_tolerances(expected.found, expected.specs)
-    except (RuntimeError, ValueError):  # for example probabilities that are above 1
-        return None
-    return (changed, (expected, tolerances)) if special_values.suits(expected, tolerances) else None
+def _expect(
+    folder: Path, model: torch.nn.Module, calls: Values, job: Job, case: Case, run: Run, seed: int
+) -> tuple[tuple[str, ...], effects.Expectation, list[Tolerance]]:
+    """Write the calls of a trial. Returns the kinds of their values, what the reference gives, and the tolerances.
+
+    A kind that does not suit the reference is left out; if that is not enough, all inputs are as drawn.
+    """
+
+    def attempt(several: Values, kinds: Sequence[str]) -> tuple[effects.Expectation, list[Tolerance]] | None:
+        changed = [special_values.make_special(inputs, kind) for inputs, kind in zip(several, kinds, strict=True)]
+        try:
+            expected = effects.run_calls(model, changed, job, case.outputs, seed=seed)
+            tolerances = measure_tolerances(expected.found, expected.specs)
+        except (RuntimeError, ValueError):  # for example probabilities that are above 1
+            return None
+        return (expected, tolerances) if special_values.suits(expected, tolerances) else None
+
+    kinds = run.values
+    made = attempt(calls, kinds) if any(kinds) and special_values.has_floats(calls[0]) else None
+    if made is None and any(kinds) and special_values.has_floats(calls[0]):
+        pairs = zip(calls, kinds, strict=True)
+        kinds = tuple(kind if attempt([inputs], [kind]) is not None else "" for inputs, kind in pairs)
+        made = attempt(calls, kinds) if any(kinds) else None
+    if made is not None:
+        changed = [special_values.make_special(inputs, kind) for inputs, kind in zip(calls, kinds, strict=True)]
+        _write_calls(folder, run.place, changed)
+        return kinds, *made
+    _write_calls(folder, run.place, calls)  # before the reference runs, so that the candidate can begin
+    expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
+    return ("",) * len(calls), expected, measure_tolerances(expected.found, expected.specs)
 
 
 def _tolerance_folder(folder: Path, place: str, output: int) -> Path:
@@ -131,52 +168,53 @@ def check_outputs(folder: Path) -> Json:
     refused = json.loads((folder / "scratch" / "reply.json").read_text())["refusals"]
     said = {(item["case"], item["trial"]): str(item["message"]) for item in refused}
     checks: list[Check] = []
-    for name, trial in list_trials(job):
-        place, case = f"{name}-{trial}", find_case(job, name)
-        is_finite = not special_values.is_marked(folder, place)
-        if name == TINY and (name, trial) in said:
+    for run in list_runs(job):
+        why = said.get((run.case, run.trial), "")
+        if special_values.is_left_out(folder, run.place) or (why and (run.case in REFUSABLE or run.layout)):
             continue
         try:
-            if not is_finite:
-                checks.append(_check_not_finite(folder, job, (name, trial), said.get((name, trial), "")))
+            if run.values == (NOT_FINITE,):
+                checks.append(_check_not_finite(folder, job, run, why))
                 continue
-            got = read_outputs(folder, f"scratch/{OUTPUTS}/{place}", case.outputs * count_calls(job, name, trial))
-            checks += _check_trial(folder, job, (name, trial), got)
+            outputs = find_case(job, run.case).outputs * len(run.values)
+            checks += _check_trial(folder, job, run, read_outputs(folder, f"scratch/{OUTPUTS}/{run.place}", outputs))
         except (OSError, ValueError) as error:
-            return {"error": f"the candidate's output for case {name} cannot be read: {error}"}
+            return {"error": f"the candidate's output for case {run.case} cannot be read: {error}"}
     return {"checks": [to_plain(check) for check in checks]}
 
 
-def _check_not_finite(folder: Path, job: Job, which: tuple[str, int], refused: str) -> Check:
+def _check_not_finite(folder: Path, job: Job, run: Run, refused: str) -> Check:
     """What differs in NaN and infinity; it always passes, perhaps with a doubt."""
-    (name, trial), place = which, f"{which[0]}-{which[1]}"
     doubt = f"fails on NaN and infinity: {refused}" if refused else ""
     if not refused:
-        got = read_outputs(folder, f"scratch/{OUTPUTS}/{place}", find_case(job, name).outputs)
-        kinds = read_values(folder / "private" / place)
+        got = read_outputs(folder, f"scratch/{OUTPUTS}/{run.place}", find_case(job, run.case).outputs)
+        kinds = read_values(folder / "private" / run.place)
         doubt = special_values.describe_kinds(got[: len(kinds)], kinds)
     return Check(
-        case=name, trial=trial, timed=False, passed=True, values=special_values.NOT_FINITE, doubt=doubt[:DOUBT_LENGTH]
+        case=run.case, trial=run.trial, timed=False, passed=True, values=NOT_FINITE, doubt=doubt[:DOUBT_LENGTH]
     )
 
 
-def _check_trial(folder: Path, job: Job, which: tuple[str, int], got: list[torch.Tensor]) -> list[Check]:
+def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> list[Check]:
     """The comparisons of one trial with the outputs `got` of all its calls."""
-    (name, trial), place = which, f"{which[0]}-{which[1]}"
-    module = loading.load_module(job.problem, find_case(job, name).settings)
+    place = _expected_place(run)
+    module = loading.load_module(job.problem, find_case(job, run.case).settings)
     model = loading.build_model(module, "Model", job.problem)
-    calls = [read_values(folder / "given" / f"{place}-call{call}") for call in range(count_calls(job, name, trial))]
+    calls = [read_values(folder / "given" / f"{place}-call{call}") for call in range(len(run.values))]
     followed = effects.list_followed(model, calls, job.facts.forward_arguments)
     state = read_values(folder / "given" / f"{place}-state")
     initial = effects.followed_values(state, calls)
-    after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{place}", followed)
+    after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{run.place}", followed)
     notes = json.loads((folder / "private" / f"{place}.json").read_text())
-    changed, kinds = notes["changed"], notes["values"]
+    changed, kinds = notes["changed"], [run.layout] if run.layout else notes["values"]
+    if run.case == EMPTY:  # what no elements leave of statistics is compared by nobody
+        after, changed = {}, []
     values = [*got, *(after.get(n, initial[n]) for n in changed)]
     titles = [*("" for _ in got), *(followed[n].title for n in changed)]
-    outputs = len(find_case(job, name).outputs)
+    wanted_values = read_values(folder / "private" / place)
+    outputs = len(find_case(job, run.case).outputs)
     checks = []
-    for n, (value, wanted) in enumerate(zip(values, read_values(folder / "private" / place), strict=True)):
+    for n, (value, wanted) in enumerate(zip(values, wanted_values[: len(values)], strict=True)):
         call = n // outputs if n < len(got) and outputs else 0
         tolerance = Tolerance(*read_values(_tolerance_folder(folder, place, n)))
         named = partial(effects.name_values, job.facts, model, state, calls[call])
@@ -184,13 +222,13 @@ def _check_trial(folder: Path, job: Job, which: tuple[str, int], got: list[torch
         number = n % outputs if n < len(got) and outputs else 0
         checks.append(
             Check(
-                case=name,
-                trial=trial,
+                case=run.case,
+                trial=run.trial,
                 timed=False,
                 output=number,
                 of=titles[n],
-                values=kinds[call] if kinds else "",
+                values=kinds[call],
                 **fields,
             )
         )
-    return checks + effects.unasked_checks(name, trial, followed, after, changed)
+    return checks + effects.unasked_checks(run.case, run.trial, followed, after, changed)

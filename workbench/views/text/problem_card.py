@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.analysis import devices
 from workbench.analysis.speed_of_light import bound
-from workbench.executors.jobs.trials import find_not_finite, has_special_values, list_trials
+from workbench.executors.jobs.trials import list_runs
 from workbench.proposers.coverage import Coverage, find_coverage
 from workbench.records import Bound, Case, Facts, Job, Size, Work, record
 from workbench.session import Session
@@ -155,16 +155,12 @@ def _buffer_names(facts: Facts) -> set[str]:
 
 
 def _describe_case(job: Job, case: Case) -> CaseLine:
-    trials = [trial for name, trial in list_trials(job) if name == case.name]
-    kinds = ["random"] if trials and not has_special_values(job, case.name, trials[0]) else []
-    if any(has_special_values(job, case.name, trial) for trial in trials):
-        kinds.append("zeros and one sign, then large")
-    if find_not_finite(job) in [(case.name, trial) for trial in trials]:
-        kinds.append("with NaN and infinity")
+    runs = [run for run in list_runs(job) if run.case == case.name]
+    kinds = [kind or "random" for run in runs for kind in (run.values if not run.layout else (run.layout,))]
     return CaseLine(
         name=case.name,
         shapes=format_shapes(case),
         sizes=tuple(job.facts.size_values(case.name).items()),
-        trials=len(trials),
-        values=", then ".join(kinds),
+        trials=len(runs),
+        values=", ".join(dict.fromkeys(kinds)),
     )

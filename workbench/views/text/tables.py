@@ -73,8 +73,9 @@ def _correct_line(version: Version) -> str:
 
 
 def _limit_lines(found: Verdict) -> list[str]:
-    """What a correct result was not tested at, what its host code refuses, and doubts that decide nothing."""
+    """What a correct result was tested at, and not, what it refuses, and doubts that decide nothing."""
     return [
+        *([f"  tested: {'; '.join(found.tested)}"] if found.tested else []),
         *(f"  refuses {said}" for said in found.refuses),
         *(f"  not varied: {said}" for said in found.untested),
         *(f"  doubt: {said}" for said in found.doubts),
