@@ -4,9 +4,13 @@ A host function takes torch tensors, checks them with `check_operand` and `check
 launches with `call`. Raises ValueError for shapes and TypeError for dtypes, with one-line messages.
 """
 
+import importlib.util
+
 import cuda.bindings.driver as cuda
+import cutlass
 import cutlass.cute as cute
 import torch
+from cutlass.cute.runtime import from_dlpack
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of operands; the kernels compute in float32
 EXACT_DTYPES = (*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 represents these exactly
@@ -16,17 +20,63 @@ COMPARED_DTYPES = (*EXACT_DTYPES, torch.int64, torch.int32)
 MAX_ELEMENTS = (1 << 31) - (1 << 20)  # elements of one launch: offsets, and a margin, fit into int32
 
 compiled: dict = {}
+# TVM FFI takes torch tensors as they are, which saves the host most of the time of a call
+with_tvm_ffi = importlib.util.find_spec("tvm_ffi") is not None
+
+
+class DynamicTensor:
+    """A torch tensor as an argument of `call`, with dynamic extents and strides.
+
+    `align`: bytes to which its start is aligned; None means an element. `leading_dim`: the axis of stride 1; None means
+    the only one that has it. `vectors`: contiguous (vectors, elements), with as many elements in each vector as now.
+    `pitch`: the rows of a contiguous matrix have a multiple of so many elements.
+    """
+
+    __slots__ = ("align", "leading_dim", "pitch", "tensor", "vectors")
+
+    def __init__(self, tensor, align=None, leading_dim=None, vectors=False, pitch=1):
+        self.tensor, self.align, self.leading_dim, self.vectors, self.pitch = tensor, align, leading_dim, vectors, pitch
+
+    def as_cute(self):
+        """Return the CuTe tensor."""
+        tensor = from_dlpack(self.tensor, assumed_align=self.align)
+        if self.vectors:
+            return tensor.mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
+        tensor = tensor.mark_layout_dynamic(leading_dim=self.leading_dim)
+        if self.pitch > 1:
+            return tensor.mark_compact_shape_dynamic(mode=1, stride_order=(0, 1), divisibility=self.pitch)
+        return tensor
+
+
+def cute_argument(value):
+    """Return what CuTe DSL compiles an argument of `call` from."""
+    if isinstance(value, tuple):
+        return tuple([cute_argument(item) for item in value])
+    return value.as_cute() if isinstance(value, DynamicTensor) else value
+
+
+def torch_argument(value):
+    """Return what a function compiled with TVM FFI takes for an argument of `call`."""
+    if isinstance(value, DynamicTensor):
+        return value.tensor
+    if isinstance(value, tuple):
+        return tuple([torch_argument(item) for item in value])
+    return value.value if isinstance(value, cutlass.Numeric) else value
 
 
 def call(function, key, arguments, constants=()):
     """Launch on torch's current stream; compile on the first call of each key (dtypes, layouts, vector width).
 
-    Calling a jit function takes milliseconds each time, calling a compiled one takes microseconds.
+    `arguments`: tensors as `DynamicTensor`, numbers, and tuples of these. Calling a jit function takes milliseconds
+    each time, calling a compiled one takes microseconds.
     """
     stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-    if (function, key) not in compiled:
-        compiled[function, key] = cute.compile(function, *arguments, stream, *constants)
-    compiled[function, key](*arguments, stream)
+    launch = compiled.get((function, key))
+    if launch is None:
+        options = {"options": "--enable-tvm-ffi"} if with_tvm_ffi else {}
+        launch = cute.compile(function, *map(cute_argument, arguments), stream, *constants, **options)
+        compiled[function, key] = launch
+    launch(*map(torch_argument if with_tvm_ffi else cute_argument, arguments), stream)
 
 
 def split_launches(*tensors):

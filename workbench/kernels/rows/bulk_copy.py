@@ -10,9 +10,8 @@ import cutlass
 import torch
 from cutlass import cute, pipeline
 from cutlass.cute.nvgpu import cpasync
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import call
+from workbench.kernels.host import DynamicTensor, call
 from workbench.kernels.rows.column_reduce import finish_columns
 from workbench.kernels.rows.host import check_countable, check_operands, column_sizes, empty_result
 from workbench.kernels.rows.vectors import spread_columns
@@ -47,9 +46,7 @@ def copy_rows(
             start = cutlass.min(start // unit, units - length) * unit
             for x, x_shared in zip(inputs, shared, strict=True):
                 source = cute.make_tensor(
-                    cute.make_ptr(
-                        x.element_type, (x.iterator + start).toint(), cute.AddressSpace.gmem, assumed_align=16
-                    ),
+                    cute.make_ptr(x.element_type, (x.iterator + start).toint(), cute.AddressSpace.gmem, assumed_align=16),
                     cute.make_layout(length * unit),
                 )
                 cute.copy(
@@ -216,7 +213,7 @@ def in_units(tensor, least):
 
 def unit_tensor(tensor):
     """Return the CuTe tensor of what `in_units` returns."""
-    return from_dlpack(tensor, assumed_align=16).mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
+    return DynamicTensor(tensor, align=16, vectors=True)
 
 
 def bulk_reduction(cfg: Static, names: Static, inputs: Many):
@@ -240,7 +237,7 @@ def bulk_reduction(cfg: Static, names: Static, inputs: Many):
         (*(x.dtype for x in inputs), strip, stages),
         (
             tuple(unit_tensor(x) for x in inputs),
-            from_dlpack(y.view(-1)).mark_layout_dynamic(),
+            DynamicTensor(y.view(-1)),
             cutlass.Int32(rows),
             cutlass.Int32(columns),
             cutlass.Int32(batches),

@@ -6,13 +6,13 @@ float16 or bfloat16, and so is the result; the others may also have a type of wh
 
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
 from workbench.kernels.host import (
     COMPARED_DTYPES,
     EXACT_DTYPES,
     FLOAT_DTYPES,
+    DynamicTensor,
     call,
     check_not_empty,
     check_operand,
@@ -78,7 +78,7 @@ def empty_result(cfg: Static, names: Static, x):
 
 def flat_tensor(tensor, width):
     """Return the CuTe tensor of a contiguous tensor of rank 1 that is accessed by vectors of `width`."""
-    return from_dlpack(tensor, assumed_align=16 if width > 1 else None).mark_layout_dynamic()
+    return DynamicTensor(tensor, align=16 if width > 1 else None)
 
 
 def vector_tensor(tensor, width):
@@ -87,16 +87,14 @@ def vector_tensor(tensor, width):
     An extent is less than 2**31, so a flat tensor has less.
     """
     align = 16 if width > 1 else None
-    return from_dlpack(tensor.view(-1, width), assumed_align=align).mark_compact_shape_dynamic(
-        mode=0, stride_order=(0, 1)
-    )
+    return DynamicTensor(tensor.view(-1, width), align=align, vectors=True)
 
 
 def result_tensor(cfg: Static, y, width):
     """Return the CuTe tensor of the result: as vectors if it has one value per element, else one value per row."""
     if cutlass.const_expr(cfg.result.is_whole):
         return vector_tensor(y, width)
-    return from_dlpack(y.view(-1)).mark_layout_dynamic()
+    return DynamicTensor(y.view(-1))
 
 
 def access_width(cfg: Static, run, tensors: Many):

@@ -2,10 +2,9 @@
 
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
-from workbench.kernels.host import call, split_launches
+from workbench.kernels.host import DynamicTensor, call, split_launches
 from workbench.kernels.rows.host import (
     access_width,
     check_countable,
@@ -22,7 +21,7 @@ from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 def value_tensor(tensor):
     """Return the CuTe tensor of a tensor with one value per row or partial result."""
-    return from_dlpack(tensor).mark_layout_dynamic()
+    return DynamicTensor(tensor)
 
 
 def finish(step: Static, states: Many, done: Many, outputs: Many, results, parts, inner, count):

@@ -3,7 +3,7 @@
 import cutlass
 import torch
 
-from workbench.kernels.host import call, check_operand, check_rank
+from workbench.kernels.host import DynamicTensor, call, check_operand, check_rank
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import device_key, expect_contiguous, view_last
 from workbench.kernels.transpose.tiled import launch_transpose
@@ -14,9 +14,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes
 
 def view_pitched(matrix, multiple):
     """A matrix for CuTe whose row pitch is a multiple of `multiple` elements: accesses of that width are aligned."""
-    return view_last(matrix, multiple * matrix.element_size()).mark_compact_shape_dynamic(
-        mode=1, stride_order=(0, 1), divisibility=multiple
-    )
+    return DynamicTensor(matrix.detach(), align=multiple * matrix.element_size(), leading_dim=1, pitch=multiple)
 
 
 def word_length(x, y):

@@ -4,12 +4,11 @@ import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.gemm.sm90.grouped_problems.kernel import MAP_BYTES, launch_grouped
 from workbench.kernels.gemm.sm90.host import result_view
 from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
-from workbench.kernels.host import call, compiled
+from workbench.kernels.host import DynamicTensor, call, compiled
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import device_key
 
@@ -51,8 +50,8 @@ def prepare_operands(cfg: Static, problems, max_clusters):
         left,
         right,
         result_view(cfg, d.unsqueeze(0), True),
-        from_dlpack(table).mark_layout_dynamic(leading_dim=1),
-        from_dlpack(places, assumed_align=MAP_BYTES).mark_layout_dynamic(leading_dim=1),
+        DynamicTensor(table, leading_dim=1),
+        DynamicTensor(places, align=MAP_BYTES, leading_dim=1),
         cutlass.Int32(total),
         cutlass.Int32(clusters),
     )
