@@ -80,7 +80,7 @@ def measure(name: str, folder: Path) -> dict[str, object]:
         candidate_path.write_text(version.proposal.candidate.source)
         title = version.proposal.title
     problem, candidate = load_module(problem_path, label), load_module(candidate_path, f"{label}_candidate")
-    with torch.no_grad(), torch.device("cuda"):
+    with torch.no_grad():
         inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in problem.get_inputs()]
         torch.manual_seed(0)
         models = {"torch": problem.Model(*problem.get_init_inputs()).cuda()}

@@ -10,7 +10,7 @@ import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
+from cutlass.cute.runtime import from_dlpack, make_fake_stream
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of operands; the kernels compute in float32
 EXACT_DTYPES = (*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 represents these exactly
@@ -49,19 +49,32 @@ class DynamicTensor:
 
 
 def cute_argument(value):
-    """Return what CuTe DSL compiles an argument of `call` from."""
+    """Return what CuTe DSL takes for an argument of `call`."""
     if isinstance(value, tuple):
-        return tuple([cute_argument(item) for item in value])
+        return tuple([item.as_cute() if isinstance(item, DynamicTensor) else item for item in value])
     return value.as_cute() if isinstance(value, DynamicTensor) else value
+
+
+def torch_value(value):
+    """Return what a function compiled with TVM FFI takes for a tensor or a number."""
+    if isinstance(value, DynamicTensor):
+        return value.tensor
+    return value.value if isinstance(value, cutlass.Numeric) else value
 
 
 def torch_argument(value):
     """Return what a function compiled with TVM FFI takes for an argument of `call`."""
-    if isinstance(value, DynamicTensor):
-        return value.tensor
-    if isinstance(value, tuple):
-        return tuple([torch_argument(item) for item in value])
-    return value.value if isinstance(value, cutlass.Numeric) else value
+    return tuple([torch_value(item) for item in value]) if isinstance(value, tuple) else torch_value(value)
+
+
+def compile_launch(function, arguments, constants=()):
+    """Compile what `call` launches."""
+    values = [cute_argument(argument) for argument in arguments]
+    if with_tvm_ffi:  # the stream is found by the tensors
+        stream, options = make_fake_stream(use_tvm_ffi_env_stream=True), {"options": "--enable-tvm-ffi"}
+    else:
+        stream, options = cuda.CUstream(torch.cuda.current_stream().cuda_stream), {}
+    return cute.compile(function, *values, stream, *constants, **options)
 
 
 def call(function, key, arguments, constants=()):
@@ -70,13 +83,13 @@ def call(function, key, arguments, constants=()):
     `arguments`: tensors as `DynamicTensor`, numbers, and tuples of these. Calling a jit function takes milliseconds
     each time, calling a compiled one takes microseconds.
     """
-    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
     launch = compiled.get((function, key))
     if launch is None:
-        options = {"options": "--enable-tvm-ffi"} if with_tvm_ffi else {}
-        launch = cute.compile(function, *map(cute_argument, arguments), stream, *constants, **options)
-        compiled[function, key] = launch
-    launch(*map(torch_argument if with_tvm_ffi else cute_argument, arguments), stream)
+        launch = compiled[function, key] = compile_launch(function, arguments, constants)
+    if with_tvm_ffi:
+        launch(*map(torch_argument, arguments))
+    else:
+        launch(*map(cute_argument, arguments), cuda.CUstream(torch.cuda.current_stream().cuda_stream))
 
 
 def split_launches(*tensors):

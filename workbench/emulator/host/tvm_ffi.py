@@ -104,9 +104,13 @@ def patch_tvm_ffi(
 
     def wrap_arguments(plain: Callable[..., object]) -> Callable[..., object]:
         def call(self: provider.TVMFFIJitCompiledFunctionBase, *args: object, **kwargs: object) -> object:
-            named = self.execution_args.bound_call_arguments(args, kwargs)
-            on_call(gather_arguments(named.items(), cute_runtime._Pointer, cute_runtime._Tensor))
-            return plain(self, *map(wrap_nested, args), **{name: wrap_nested(value) for name, value in kwargs.items()})
+            named = [*zip(self.execution_args._meta.all_names, args, strict=False), *kwargs.items()]
+            on_call(gather_arguments(named, cute_runtime._Pointer, cute_runtime._Tensor))
+            # TVM-FFI asks torch for the stream of a CUDA tensor
+            with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), torch.cuda.current_stream().cuda_stream):
+                return plain(
+                    self, *map(wrap_nested, args), **{name: wrap_nested(value) for name, value in kwargs.items()}
+                )
 
         return call
 

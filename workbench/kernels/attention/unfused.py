@@ -6,7 +6,6 @@ beyond the operands.
 
 import math
 
-import cutlass
 import torch
 
 from workbench.kernels.attention.host import check_attention_operands, to_4d
@@ -42,10 +41,10 @@ def softmax_scores(cfg: Static, scores, scale):
             (scores.dtype, threads, width, turns),
             (
                 DynamicTensor(part.view(-1), align=width * part.element_size()),
-                cutlass.Float32(scale),
-                cutlass.Int32(part.shape[0] * queries),
-                cutlass.Int32(queries),
-                cutlass.Int32(keys),
+                scale,
+                part.shape[0] * queries,
+                queries,
+                keys,
             ),
             (threads, width, turns),
         )

@@ -6,7 +6,6 @@ TypeError for dtypes.
 
 import functools
 
-import cutlass
 import torch
 from cutlass import utils
 
@@ -122,13 +121,13 @@ def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
         call(
             bind(direct_conv, cfg),
             key,
-            (mX, mW, views, mY, int32s(*stride), int32s(*padding), int32s(*dilation), cutlass.Int32(groups)),
+            (mX, mW, views, mY, int32s(*stride), int32s(*padding), int32s(*dilation), groups),
         )
     else:
         call(
             bind(sliding_conv, cfg),
             (*key, stride, padding, dilation, taps),
-            (mX, mW, views, mY, cutlass.Int32(groups)),
+            (mX, mW, views, mY, groups),
             (stride, padding, dilation, taps),
         )
     return result

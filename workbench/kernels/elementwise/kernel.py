@@ -215,9 +215,9 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
                 tuple(flat_tensor(x, width) for x in inputs),
                 tuple(broadcast_tensor(place) for place in places),
                 flat_tensor(part, width),
-                cutlass.Int32(part.numel()),
-                tuple(cutlass.Int32(place.inner) for place in places),
-                tuple(cutlass.Int32(place.size) for place in places),
+                part.numel(),
+                tuple(place.inner for place in places),
+                tuple(place.size for place in places),
             ),
             (width, ways),
         )

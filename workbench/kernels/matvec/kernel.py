@@ -117,8 +117,8 @@ def matvec(cfg: Static, names: Static, x, vector):
             vectors_of(x, width),
             vectors_of(vector, width),
             DynamicTensor(y.view(-1)),
-            cutlass.Int32(y.numel()),
-            cutlass.Int32(columns // width),
+            y.numel(),
+            columns // width,
         ),
         (width, turns),
     )

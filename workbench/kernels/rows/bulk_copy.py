@@ -46,7 +46,9 @@ def copy_rows(
             start = cutlass.min(start // unit, units - length) * unit
             for x, x_shared in zip(inputs, shared, strict=True):
                 source = cute.make_tensor(
-                    cute.make_ptr(x.element_type, (x.iterator + start).toint(), cute.AddressSpace.gmem, assumed_align=16),
+                    cute.make_ptr(
+                        x.element_type, (x.iterator + start).toint(), cute.AddressSpace.gmem, assumed_align=16
+                    ),
                     cute.make_layout(length * unit),
                 )
                 cute.copy(
@@ -238,10 +240,10 @@ def bulk_reduction(cfg: Static, names: Static, inputs: Many):
         (
             tuple(unit_tensor(x) for x in inputs),
             DynamicTensor(y.view(-1)),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
-            cutlass.Int32(batches),
-            cutlass.Int32(inputs[0].shape[0]),
+            rows,
+            columns,
+            batches,
+            inputs[0].shape[0],
         ),
         (strip, stages),
     )

@@ -164,8 +164,8 @@ def cross_entropy(cfg: Static, names: Static, x, target):
                 flat_tensor(logits.view(-1), width),
                 DynamicTensor(classes),
                 DynamicTensor(part),
-                cutlass.Int32(logits.shape[0]),
-                cutlass.Int32(columns),
+                logits.shape[0],
+                columns,
             ),
             (width, turns),
         )
@@ -178,7 +178,7 @@ def cross_entropy(cfg: Static, names: Static, x, target):
             DynamicTensor(losses),
             DynamicTensor(target),
             DynamicTensor(out.view(1)),
-            cutlass.Int32(rows),
+            rows,
         ),
     )
     return out

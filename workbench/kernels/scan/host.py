@@ -6,7 +6,6 @@ Raises ValueError for shapes and TypeError for dtypes. `names` holds the operand
 
 import math
 
-import cutlass
 import torch
 
 from workbench.kernels.host import EXACT_DTYPES, DynamicTensor, call, check_element_count, check_operand, check_rank
@@ -58,7 +57,7 @@ def launch_rows(cfg: Static, inputs: Many, y):
     call(
         bind(scan_rows, cfg),
         (*kinds, width),
-        (views, view_any(y) if cfg.append_total else view_flat(y, width), cutlass.Int32(columns), cutlass.Int32(rows)),
+        (views, view_any(y) if cfg.append_total else view_flat(y, width), columns, rows),
         (width,),
     )
 
@@ -81,9 +80,9 @@ def launch_lookback(cfg: Static, inputs: Many, y):
             view_any(y) if cfg.append_total else view_flat(y, width),
             status,
             ticket,
-            cutlass.Int32(columns),
-            cutlass.Int32(tiles),
-            cutlass.Int32(ctas),
+            columns,
+            tiles,
+            ctas,
         ),
         (width,),
     )
@@ -131,9 +130,9 @@ def scan_other_axis(cfg: Static, names: Static, inputs: Many):
         (
             views,
             view_columns(y, (batches, rows, columns)),
-            cutlass.Int32(batches),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
+            batches,
+            rows,
+            columns,
         ),
     )
     return y

@@ -45,7 +45,7 @@ def transpose_into(cfg: Static, names: Static, x, y):
     check_operand("the result", y, x.t().shape, (x.dtype,))
     expect_contiguous(x, y)
     bits, turned = x.view(BITS[x.element_size()]), y.view(BITS[x.element_size()])
-    rows, columns = cutlass.Int32(x.shape[0]), cutlass.Int32(x.shape[1])
+    rows, columns = x.shape
     if cutlass.const_expr(cfg.by_tma):
         expect_tma(names, bits, turned)
         width, source, target = 16 // bits.element_size(), view_last(bits), view_last(turned)

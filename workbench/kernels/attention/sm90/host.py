@@ -2,7 +2,6 @@
 
 import functools
 
-import cutlass
 import cutlass.utils as utils
 import torch
 
@@ -43,9 +42,9 @@ def launch_attention(cfg: Static, q, k, v, out, scale, ctas):
             permuted_view(k, 2, 3, 1, 0),
             permuted_view(v, 3, 2, 1, 0),
             permuted_view(out, 2, 3, 1, 0),
-            cutlass.Float32(scale),
-            cutlass.Int32(section),
-            cutlass.Int32(ctas),
+            scale,
+            section,
+            ctas,
         ),
         (width, by_tma),
     )

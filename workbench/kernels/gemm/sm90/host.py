@@ -199,7 +199,7 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
         (
             DynamicTensor(partial, leading_dim=2),
             DynamicTensor(d.view(-1, d.shape[-1]), leading_dim=1),
-            cutlass.Int32(n if cfg.reduces_rows else m),
+            n if cfg.reduces_rows else m,
         ),
     )
     if cutlass.const_expr(cfg.keepdim):

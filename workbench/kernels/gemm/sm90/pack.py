@@ -211,7 +211,7 @@ def split_operand(cfg: Static, tensor, transposed, left):
         (
             source_view(view),
             DynamicTensor(parts, align=16, leading_dim=2),
-            cutlass.Int32(padded),
+            padded,
         ),
         (along_k, left),
     )
