@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
-from workbench.problems.imported import read_modules
 from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
 
-__all__ = ["from_expression", "load", "module_scalars", "shipped", "with_settings"]
+__all__ = ["PROBLEM_NAMES", "from_expression", "load", "module_scalars", "shipped", "with_settings"]
 
 _FOLDER = Path(__file__).parent / "shipped"
-REQUIRED = ("Model", "get_inputs", "get_init_inputs")
+INSTALLED = ("torch", "numpy", "cutlass", "triton", "workbench")  # never the person's own, whatever lies beside
+MOST_BYTES = 1 << 20  # of all modules of a problem together
+REQUIRED = ("Model", "get_inputs")
+PROBLEM_NAMES = (*REQUIRED, "get_init_inputs")
 
 
 def _files() -> dict[str, Path]:
@@ -58,6 +61,7 @@ def load(
             raise ProblemError(f"no problem or file is called {spec!r}; {hint}")
         source, origin, default = _read_file(path), str(path), path.stem
     check_source(source, origin if origin != "shipped" else spec)
+    source = complete_source(source)
     if origin != "shipped":
         modules = read_modules(source, Path(spec).parent if origin != "cell" else Path())
     pairs = tuple(settings.items()) if isinstance(settings, Mapping) else settings
@@ -77,6 +81,34 @@ def load(
     )
 
 
+def complete_source(source: str) -> str:
+    """The text with a `get_init_inputs()` if it has none: the whole numbers that `Model.__init__` has as defaults.
+
+    They are then sizes like all others.
+    """
+    body = ast.parse(source).body
+    if any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in body):
+        return source
+    given = ", ".join(f'"{name}": {value}' for name, value in _default_numbers(body).items())
+    made = f"{{{given}}}" if given else "[]"
+    return f"{source.rstrip()}\n\n\ndef get_init_inputs():\n    return {made}\n"
+
+
+def _default_numbers(body: list[ast.stmt]) -> dict[str, int]:
+    """Arguments of `Model.__init__` with a whole number as their default."""
+    models = [node for node in body if isinstance(node, ast.ClassDef) and node.name == "Model"]
+    methods = [item for node in models for item in node.body if isinstance(item, ast.FunctionDef)]
+    found: dict[str, int] = {}
+    for arguments in (item.args for item in methods if item.name == "__init__"):
+        plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+        for argument, default in zip(
+            (*plain, *arguments.kwonlyargs), (*arguments.defaults, *arguments.kw_defaults), strict=True
+        ):
+            if isinstance(default, ast.Constant) and type(default.value) is int:
+                found[argument.arg] = default.value
+    return found
+
+
 def _read_file(path: Path) -> str:
     try:
         return path.read_text()
@@ -87,7 +119,7 @@ def _read_file(path: Path) -> str:
 
 
 def check_source(source: str, origin: str) -> None:
-    """Raise `ProblemError` if the text is not Python or lacks one of KernelBench's three names."""
+    """Raise `ProblemError` if the text is not Python or lacks a class or a function that every problem has."""
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
@@ -97,5 +129,50 @@ def check_source(source: str, origin: str) -> None:
     if missing:
         raise ProblemError(
             f"{origin}: defines no {' and no '.join(missing)}; "
-            "a problem needs class Model, get_inputs() and get_init_inputs()"
+            "a problem needs class Model and get_inputs(); get_init_inputs() gives the arguments of Model"
         )
+
+
+def read_modules(source: str, folder: Path) -> tuple[tuple[str, str], ...]:
+    """(name, text) of each module in the folder that the text imports, directly or through another.
+
+    `package` is the name of `package/__init__.py`, `package.module` that of `package/module.py`.
+    """
+    found: dict[str, str] = {}
+    _collect_modules(source, folder, "", found)
+    if sum(map(len, found.values())) > MOST_BYTES:
+        raise ProblemError(f"the modules that it imports from {folder} have more than {MOST_BYTES >> 20} MiB of text")
+    return tuple(found.items())
+
+
+def _collect_modules(source: str, folder: Path, package: str, found: dict[str, str]) -> None:
+    for name in _imported_names(ast.parse(source), package):
+        parts = name.split(".")
+        if name in found or parts[0] in sys.stdlib_module_names or parts[0] in INSTALLED:
+            continue
+        path = folder.joinpath(*parts)
+        file = path / "__init__.py" if (path / "__init__.py").is_file() else path.with_suffix(".py")
+        if not file.is_file():
+            continue
+        try:
+            found[name] = file.read_text()
+            _collect_modules(
+                found[name], folder, name if file.name == "__init__.py" else name.rpartition(".")[0], found
+            )
+        except (UnicodeDecodeError, SyntaxError) as error:
+            raise ProblemError(f"{file}: not Python: {getattr(error, 'msg', error)}") from None
+
+
+def _imported_names(tree: ast.Module, package: str) -> Iterator[str]:
+    """Full names of modules that a text may import, packages before what is in them."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*filter(None, above), *([node.module] if node.module else [])])
+            names = [base, *(f"{base}.{one.name}" if base else one.name for one in node.names)]
+        for name in filter(None, names):
+            parts = name.split(".")
+            yield from (".".join(parts[: count + 1]) for count in range(len(parts)))

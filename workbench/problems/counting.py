@@ -76,6 +76,7 @@ SUMS = (
     "binary_cross_entropy",
 )
 SUMS_ALONG_AN_AXIS = ("_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp")  # by their second argument
+INDEXED_WRITES = ("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_")
 FREE_PREFIXES = (
     "new_",
     "empty",
@@ -165,6 +166,17 @@ def _pointwise_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[st
     return rate * _largest_numel([out, args])
 
 
+def _check_indexed_write(args: tuple[object, ...]) -> None:
+    """Raise `IndexError` if `x[indices] = values` has values of another shape, which fake tensors do not check."""
+    target, indices, values = args[:3]
+    given = [index for index in indices if index is not None]  # type: ignore[attr-defined]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in given):
+        return  # how many places a mask names is not known
+    wanted, found = torch.ops.aten.index.Tensor(target, indices).shape, values.shape  # type: ignore[attr-defined]
+    if torch.broadcast_shapes(wanted, found) != wanted:
+        raise IndexError(f"values of shape {list(found)} for places of shape {list(wanted)}")
+
+
 class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
     """Counts what runs inside: `flops` by operation name, and `products`, the part that matrix units can do."""
 
@@ -194,6 +206,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         given = kwargs or {}
+        if operation_name(func) in INDEXED_WRITES:
+            _check_indexed_write(args)
         out = func(*args, **given)
         if func.namespace == "aten":
             self.calls += 1

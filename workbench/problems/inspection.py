@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.errors import ProblemError
-from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, with_settings
+from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
 from workbench.problems.results import spec_of, specs_of_call, tensors_of
 from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec, Work
@@ -73,6 +73,10 @@ class _Full:
         """The graph if it may do something else than the small one, else ()."""
         return self.graph if self.graph and numbers.differs(_drop_reservations(small.graph), self.graph) else ()
 
+    def calculates_differently(self, small: _Small) -> bool:
+        """Whether the calls or the numbers of the small graph are others than those of this one."""
+        return bool(self.graph) and numbers.calculates_differently(_drop_reservations(small.graph), self.graph)
+
     def specs(self, small: _Small) -> tuple[TensorSpec, ...]:
         """Specs of every value of the graph if its calls are those of the small one, else ()."""
         if not self.graph or [(op.name, op.target) for op in self.graph] != [
@@ -124,21 +128,20 @@ def _inspect(problem: Problem) -> Facts:
             said = _note_smaller(problem, small)
     except cases.TooLarge as error:
         return _facts_at_full_size(problem, measured, full, error, search)
-    if full.differing_graph(small) and not numbers.reads_parts(full.graph):
+    if full.calculates_differently(small):
         for name, value in cases.sizes(held).items():
             keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
             with contextlib.suppress(ProblemError):
                 other = _inspect_small(problem, keeping, measured, search)
-                if not full.differing_graph(other):
-                    why = f"{name} stays {value}: forward calculates with a number made of it"
-                    small, held, said = other, keeping, (*said, why)
+                if not full.calculates_differently(other):
+                    said = (*said, f"{name} stays {value}: forward calculates with a number made of it")
+                    small, held = other, keeping
                     break
     return _make_facts(problem, held, measured, full, small, said, search)
 
 
 def _hold_windows(problem: Problem, full: _Full) -> Problem:
-    """The problem with the numbers that are a stride, a padding, a dilation, a width of a pool or a number of groups
-    in its settings: they are no sizes."""
+    """The problem with strides, paddings, dilations, widths of pools and numbers of groups set: they are no sizes."""
     windows = numbers.list_windows(full.graph)
     names = cases.sizes(problem, 2) if windows else {}
     held = tuple((name, value) for name, value in names.items() if _is_window(problem, name, value, windows))
@@ -194,7 +197,7 @@ def _facts_at_full_size(
 def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: Search) -> _Small:
     """Shrink, run and trace the problem. `held` is the problem with the sizes that must stay in its settings."""
     settings, notes = cases.shrink(held, measured, search)
-    case = cases.real_case(problem, "shrunk", settings)
+    settings, case = variants.grow(problem, settings)
     module = loading.load_module(problem, case.settings)
     try:
         graph, parameters = _trace(module, problem, loading.forward_arguments(module))
@@ -213,10 +216,10 @@ def _make_facts(
     more: tuple[str, ...],
     search: Search,
 ) -> Facts:
-    graph = small.graph
-    odd, said = cases.odd_case(held, small.settings)
+    graph, differing = small.graph, full.differing_graph(small)
+    odd, said = variants.odd_case(held, small.settings)
     drawn = (small.case, odd) if odd is not None else (small.case,)
-    edges = cases.edge_cases(held, small.settings, drawn)
+    edges = variants.edge_cases(held, small.settings, drawn)
     work = tuple(_count_work(problem, cases.measure(problem, case.name, case.settings)) for case in drawn)
     return Facts(
         problem_hash=content_hash(problem),
@@ -229,8 +232,8 @@ def _make_facts(
         work=(*work, _count_work(problem, measured)),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
-        full=full.specs(small) if any(op.target.startswith(HEAVY) for op in graph) else (),
-        full_graph=full.differing_graph(small),
+        full=full.specs(small) if differing or any(op.target.startswith(HEAVY) for op in graph) else (),
+        full_graph=differing,
         form=measured.form,
     )
 
@@ -317,13 +320,10 @@ def _graph(
         elif node.op == "get_attr":  # a tensor that forward makes from numbers
             names[node] = node.name
             made = getattr(traced, node.target)
+            value = (("value", _describe_constant(made)),)
             operations.append(
                 Operation(
-                    name=node.name,
-                    target=numbers.CONSTANT,
-                    operands=(),
-                    keywords=(("value", _describe_constant(made)),),
-                    result=specs_of_call(made),
+                    name=node.name, target=numbers.CONSTANT, operands=(), keywords=value, result=specs_of_call(made)
                 )
             )
         elif node.op == "output":

@@ -68,14 +68,28 @@ def differs(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
     It may if its calls or the numbers in its arithmetic differ, or if it takes parts of tensors: a part may be the
     whole of a shrunk tensor.
     """
-    if [op.target for op in shrunk] != [op.target for op in full]:
-        return True
-    return reads_parts(shrunk) or any(_uses_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True))
+    return reads_parts(shrunk) or reads_parts(full) or calculates_differently(shrunk, full)
+
+
+def calculates_differently(shrunk: tuple[Operation, ...], full: tuple[Operation, ...]) -> bool:
+    """Whether the calls of the graph, or the numbers in its arithmetic, are others at full size.
+
+    A slice may be no call where it is the whole.
+    """
+    shrunk, full = _without_slices(shrunk), _without_slices(full)
+    return [op.target for op in shrunk] != [op.target for op in full] or any(
+        _uses_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True)
+    )
+
+
+def _without_slices(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    return tuple(op for op in graph if _operation_name(op) not in ("slice", "alias", "detach"))
 
 
 def reads_parts(graph: tuple[Operation, ...]) -> bool:
-    """Whether the graph takes parts of tensors, so that it may depend on every size."""
-    return any(_operation_name(op) in PARTS for op in graph)
+    """Whether the graph takes parts of tensors, or rows of a table by their positions: it may depend on every size."""
+    found = {_operation_name(op) for op in graph}
+    return bool(found.intersection(PARTS)) or found >= {"arange", "embedding"}
 
 
 def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from workbench.codegen import compile_program
 from workbench.errors import UserError
 from workbench.language import Binding, Call, Program, Stage, format_program, parse
 from workbench.language.ir import Operand
+from workbench.problems import PROBLEM_NAMES
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.graph import python_expression
 from workbench.records import Candidate, Facts, Problem
@@ -114,18 +115,37 @@ def _bind_tensors(facts: Facts, found: Computation) -> tuple[tuple[str, Operand]
 
 
 def _module_names(source: str, init_source: str) -> str:
-    """Text of the problem's imports, and of its constants that `__init__` reads."""
-    read = {node.id for node in ast.walk(ast.parse(init_source)) if isinstance(node, ast.Name)}
+    """Text of the problem's imports, and of the classes, functions and constants that `__init__` needs."""
+    body = ast.parse(source).body
+    needed = _needed_names(body, init_source)
     kept = []
-    for node in ast.parse(source).body:
+    for node in body:
         imported = isinstance(node, (ast.Import, ast.ImportFrom)) and not (
             isinstance(node, ast.ImportFrom) and node.module == "__future__"
         )
-        constant = (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Constant)
-            and all(isinstance(target, ast.Name) and target.id in read for target in node.targets)
-        )
-        if imported or constant:
+        if imported or needed.intersection(_defined_by(node)):
             kept.append(ast.unparse(node))
     return "\n".join(kept)
+
+
+def _defined_by(node: ast.stmt) -> set[str]:
+    """Names that a class, a function or an assignment of a constant of the problem defines, other than the problem's
+    own: those that ModelNew may use.
+    """
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        return {node.name} - {*PROBLEM_NAMES}
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return set()
+
+
+def _needed_names(body: list[ast.stmt], init_source: str) -> set[str]:
+    """Names that `__init__` reads, or that a class or a function which it needs reads."""
+    defined = {name: node for node in body for name in _defined_by(node)}
+    needed: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(init_source)]
+    while waiting:
+        read = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)} - needed
+        needed |= read
+        waiting += [defined[name] for name in read if name in defined]
+    return needed

@@ -136,6 +136,7 @@ def watch(job: Job, folder: Path, options: Json) -> Json:
     reply: Json = {"failure": None, "builds": [], "launches": [], "versions": {}}
     source_file = source_path(folder)
     try:
+        loading.provide_modules(job.problem)
         module = import_candidate(source_file)
         if options["mode"] == "emulator":
             _emulate(job, module, source_file, options, reply)

@@ -70,9 +70,9 @@ class Tolerance:
     """The tolerance of one output, without a tensor of its size. Integers have none.
 
     The scale is the product of `rows` [R, 1] and `columns` [1, C]. `noise` [BINADES] holds torch eager's errors in
-    scales. `floor` is absolute, for results below the normal numbers; so is `stray`, for single elements. `eager_error` is torch eager's largest error in
-    tolerances, `eager_absolute` as it is; None if torch eager did not run. `eager_bad` is the number of torch eager's
-    elements that leave the tolerance. Tensors are float32.
+    scales. `floor` is absolute, for results below the normal numbers; so is `stray`, for single elements.
+    `eager_error` is torch eager's largest error in tolerances, `eager_absolute` as it is; None if torch eager did not
+    run. `eager_bad` is the number of torch eager's elements that leave the tolerance. Tensors are float32.
     """
 
     rounding: float

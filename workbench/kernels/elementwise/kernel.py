@@ -141,14 +141,15 @@ def launch_unrolled(
 def elementwise(cfg: Static, names: Static, inputs: Many):
     """Return an expression of tensors of one shape.
 
-    The first is float32, float16 or bfloat16; the others may also have a dtype that float32 represents exactly.
+    The first is float32, float16 or bfloat16, unless the result is cast; the others may also have a dtype that float32
+    represents exactly.
     """
     shape = inputs[0].shape
     for n, (name, x) in enumerate(zip(names, inputs, strict=True)):
         if cutlass.const_expr(cfg.compares_integers):
             check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES)
         else:
-            check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES)
+            check_operand(name, x, shape, EXACT_DTYPES if n + len(cfg.out) else FLOAT_DTYPES)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     out = torch.empty(
         shape, dtype=torch_dtype(cfg.out) if cfg.out else promote_dtypes(*inputs), device=inputs[0].device
@@ -184,7 +185,8 @@ def result_dtype(cfg: Static, tensors: Many):
 def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Many):
     """Return an expression of tensors, some of which may broadcast to the others, with several vectors per thread.
 
-    The first is float32, float16 or bfloat16; the others may also have a dtype that float32 represents exactly.
+    The first is float32, float16 or bfloat16, unless the result is cast; the others may also have a dtype that float32
+    represents exactly.
     """
     if cutlass.const_expr(len(inputs) > 0):
         shape = inputs[0].shape
@@ -194,7 +196,9 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
         if cutlass.const_expr(cfg.compares_integers):
             check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
         else:
-            check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+            check_operand(
+                name, x, shape, EXACT_DTYPES if n + len(cfg.out) else FLOAT_DTYPES, broadcast=n >= len(inputs)
+            )
     inputs = tuple(x.detach().contiguous() for x in inputs)
     repeated = tuple(b.detach() for b in repeated)
     tensors = (*inputs, *repeated)

@@ -32,7 +32,7 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     lay = rows_hopper.find_layout(context)
     if lay is not None and lay.strided:
         return _column_rungs(context)
-    if lay is not None and lay.segments:
+    if context.found.operation.name == "batchnorm" or (lay is not None and lay.segments):
         return _segment_rungs(context)
     wide = context.wide
     if dict(context.found.operation.named).get("axis") == "all" or (

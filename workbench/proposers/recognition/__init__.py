@@ -7,11 +7,13 @@ A matcher takes the facts, the operations by the name of their result, and the n
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 
 from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name
-from workbench.proposers.recognition.mutations import why_not
+from workbench.proposers.recognition.leading import name_leading
+from workbench.proposers.recognition.mutations import drop_copies, drop_expansions, why_not
 from workbench.proposers.recognition.parts import name_parts
 from workbench.proposers.recognition.patterns import (
     attention,
@@ -26,7 +28,7 @@ from workbench.proposers.recognition.patterns import (
 )
 from workbench.proposers.recognition.patterns.einsums import fold_views
 from workbench.proposers.recognition.types import mark_roundings, settle_types
-from workbench.records import Facts
+from workbench.records import Facts, TensorSpec
 
 __all__ = ["Computation", "Unrecognised", "recognise"]
 
@@ -69,10 +71,11 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    try:
-        return _recognise_at_all_sizes(facts)
-    except Unrecognised:
-        return _recognise_at_all_sizes(name_parts(facts))
+    named = name_leading(drop_expansions(name_parts(facts)))
+    for form in (facts, named):
+        with contextlib.suppress(Unrecognised):
+            return _recognise_at_all_sizes(form)
+    return _recognise_at_all_sizes(drop_copies(named))
 
 
 def _recognise_at_all_sizes(facts: Facts) -> Computation:
@@ -110,10 +113,24 @@ def _recognise_at_full(facts: Facts) -> Computation | None:
     """The computation of the graph at full size; None if it is not recognised."""
     try:
         return _recognise_folded(
-            dataclasses.replace(facts, graph=facts.full_graph, cases=(facts.cases[-1],), full_graph=())
+            dataclasses.replace(
+                facts,
+                graph=facts.full_graph,
+                cases=(facts.cases[-1],),
+                full_graph=(),
+                parameters=_parameters_at_full(facts),
+            )
         )
     except Unrecognised:
         return None
+
+
+def _parameters_at_full(facts: Facts) -> tuple[TensorSpec, ...]:
+    """Specs of parameters, buffers and their rows at full size, as far as they are known there."""
+    state = {spec.name: spec for spec in facts.full if ":" in spec.name}
+    state |= {op.operands[0]: op.result[0] for op in facts.full_graph if op.operands and aten_name(op) == "alias"}
+    known = {name.split(":", 1)[1]: spec for name, spec in state.items() if ":" in name}
+    return tuple(dataclasses.replace(known.get(spec.name, spec), name=spec.name) for spec in facts.parameters)
 
 
 def _kernel_contents(found: Computation | None) -> object:

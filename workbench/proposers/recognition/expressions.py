@@ -14,7 +14,14 @@ from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.lowering import call, log_softmax, normalise, put_float_first
 from workbench.language.expressions.lowering import softmax as soft
 from workbench.language.expressions.reduction_passes import is_reduction
-from workbench.proposers.recognition.graph import Computation, Unrecognised, aten_name, parse_number, python_expression
+from workbench.proposers.recognition.graph import (
+    LEADING,
+    Computation,
+    Unrecognised,
+    aten_name,
+    parse_number,
+    python_expression,
+)
 from workbench.proposers.recognition.iteration_space import (
     IterationSpace,
     axis_of,
@@ -79,6 +86,14 @@ class Builder:
         wanted = CASTS.get(self.dtype(value))
         plain, spread = leaves(operation.positional[0])
         read = [self.operand_dtypes[name] for name in (*plain, *spread)]
+        if (
+            read
+            and read[0] in EXACT
+            and read[0] not in CASTS
+            and wanted is not None
+            and operation.name == "elementwise"
+        ):
+            return (Call(name="cast", positional=(wanted,)),)
         if not read or read[0] not in CASTS:
             raise Unrecognised(f"{next(iter((*plain, *spread)), value)} as the first tensor")
         own = [kind for kind in read if kind in CASTS]
@@ -101,7 +116,7 @@ class Builder:
             raise Unrecognised(value)
         if spec.dtype not in (*EXACT, *self.compared):
             raise Unrecognised(f"{value} of {spec.dtype}")
-        name = value.split(":", 1)[-1].replace(".", "_") if ":" in value else value
+        name = value.split(":", 1)[-1].replace(".", "_").replace(LEADING, "_") if ":" in value else value
         self.operands[name] = python_expression(value)
         self.operand_dtypes[name] = spec.dtype
         return name if spec.shape == frame.shape else call("spread", name)

@@ -12,6 +12,7 @@ from workbench.records import Facts, Operation, record
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
 YOURSELF = "write one yourself: %%cutegen edit in a notebook, or a file and cutegen test"
 TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
+LEADING = "|"  # `buffer:mask|2|q|1`: of axis 2 of the buffer, as many rows as axis 1 of q has (see `leading`)
 
 
 @record
@@ -57,9 +58,18 @@ def python_expression(value: str) -> str:
     """The Python expression of a value in forward."""
     if ":" not in value:
         return value
+    if LEADING in value:
+        return _leading_expression(value)
     first, *rest = value.removeprefix("param:").removeprefix("buffer:").split(".")
     # nn.Sequential and nn.ModuleList number their modules
     return f"self.{first}" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
+
+
+def _leading_expression(value: str) -> str:
+    """The Python expression of leading rows of a parameter or a buffer."""
+    of, *parts = value.split(LEADING)
+    rows = {int(parts[n]): f":{parts[n + 1]}.shape[{parts[n + 2]}]" for n in range(0, len(parts), 3)}
+    return f"{python_expression(of)}[{', '.join(rows.get(axis, ':') for axis in range(max(rows) + 1))}].contiguous()"
 
 
 def find_producer(by_name: dict[str, Operation], value: str) -> Operation | None:

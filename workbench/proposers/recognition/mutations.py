@@ -1,6 +1,9 @@
-"""Finds in-place writes of a module that a kernel, which only computes the result, would not do."""
+"""Finds in-place writes of a module that a kernel, which only computes the result, would not do; drops mere copies."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
 
 from workbench.proposers.recognition import views
 from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
@@ -50,6 +53,45 @@ def why_not(facts: Facts) -> str | None:
             f"{YOURSELF}"
         )
     return None
+
+
+def drop_copies(facts: Facts) -> Facts:
+    """The same facts without copies that change the layout only; those that forward returns, or writes to, stay."""
+    return _drop(facts, lambda op, _: aten_name(op) == "clone")
+
+
+def drop_expansions(facts: Facts) -> Facts:
+    """The same facts without expansions to the shape that a value has already."""
+    return _drop(facts, lambda op, shape: aten_name(op) == "expand" and shape == op.result[0].shape)
+
+
+def _drop(facts: Facts, is_same: Callable[[Operation, tuple[int, ...] | None], bool]) -> Facts:
+    """The same facts without operations, told by them and their operand's shape, whose results are their operands."""
+    if any(_list_written(op) for op in facts.graph):
+        return facts
+    found = []
+    for graph, case in ((facts.graph, facts.cases[0]), (facts.full_graph, facts.cases[-1])):
+        shapes = {spec.name: spec.shape for spec in case.inputs} | {
+            op.name: op.result[0].shape for op in graph if op.result
+        }
+        results = graph[-1].operands if graph else ()
+        same: dict[str, str] = {}
+        kept = []
+        for given in graph:
+            op = dataclasses.replace(given, operands=tuple(_renamed(text, same) for text in given.operands))
+            if op.name not in results and op.operands and op.result and is_same(op, shapes.get(op.operands[0])):
+                same[op.name] = op.operands[0]
+            else:
+                kept.append(op)
+        found.append(tuple(kept))
+    return dataclasses.replace(facts, graph=found[0], full_graph=found[1])
+
+
+def _renamed(text: str, same: dict[str, str]) -> str:
+    """An operand's text with other names of values."""
+    if text.startswith("["):
+        return f"[{', '.join(same.get(part, part) for part in names(text, numbers=True))}]"
+    return same.get(text, text)
 
 
 def reads_overwritten(graph: tuple[Operation, ...]) -> bool:

@@ -203,8 +203,10 @@ class _Cutter:
         )
 
     def is_plain_view(self, value: str) -> bool:
-        """Whether a value is a view of something that exists already. Matchers look through such views."""
+        """Whether a value is a view, or a flip, of something that exists already. Matchers look through such views."""
         op = self.by_name[value]
+        if aten_name(op) == "flip":
+            return op.operands[0] not in self.by_name or op.operands[0] in self.made
         is_made = op.operands[0] in self.made and aten_name(op) not in TRANSPOSES
         return aten_name(op) in VIEWS and (op.operands[0] not in self.by_name or is_made)
 

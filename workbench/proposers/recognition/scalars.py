@@ -207,6 +207,13 @@ def _where(op: Operation, build: Build) -> object:
     return call("masked_fill", chosen, call("eq", condition, 0), other)
 
 
+def _bitwise_not(op: Operation, build: Build) -> object:
+    """`~mask` of bools."""
+    if not op.result or op.result[0].dtype != "bool":
+        raise Unrecognised("bitwise_not of integers")
+    return call("eq", build(op.operands[0]), 0)
+
+
 def _shrink(op: Operation, build: Build) -> object:
     x, lambd = build(op.operands[0]), parse_constant(find_argument(op, 1, "lambd", "0.5"))
     below = call("sub", x, call("min", call("max", x, call("neg", lambd)), lambd))
@@ -232,6 +239,7 @@ SPECIAL: dict[str, Callable[[Operation, Build], object]] = {
     "where": lambda op, build: _where(op, build),
     "fill": lambda op, build: parse_constant(op.operands[1]),
     "masked_fill": lambda op, build: call("masked_fill", *(build(item) for item in (op.operands[0], *op.operands[1:]))),
+    "bitwise_not": _bitwise_not,
     "logical_not": lambda op, build: call("eq", build(op.operands[0]), 0),
     "zeros_like": lambda op, build: 0,
     "ones_like": lambda op, build: 1,

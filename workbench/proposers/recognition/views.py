@@ -34,10 +34,10 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
     if name in ("part", "unsqueeze", "squeeze", *MOVES):
         call = _view_without_sizes(op, len(before[0]))
         return None if call is None else (call, None)
-    found = {_reshape_change(first, second) for first, second in zip(before, own, strict=True)}
-    if len(found) != 1 or (change := found.pop()) is None:
+    found = set.intersection(*(_reshape_changes(first, second) for first, second in zip(before, own, strict=True)))
+    if len(found) != 1:
         return None
-    how, first, last = change
+    how, first, last = found.pop()
     if how == "flatten":
         return _make_call(("flatten", (first, last))), None
     wanted = tuple(shape[first : last + 1] for shape in own)
@@ -85,26 +85,24 @@ def _axis_order(op: Operation, rank: int) -> Shape | None:
     return tuple(axes[::-1]) if rank == 2 else None
 
 
-def _reshape_change(before: Shape, after: Shape) -> tuple[str, int, int] | None:
-    """How a reshape changes the extents; None if in another way.
+def _reshape_changes(before: Shape, after: Shape) -> set[tuple[str, int, int]]:
+    """How a reshape may change the extents; none if in another way, several where an extent is 1.
 
     (flatten, first axis, last axis): neighbouring extents become one. (unflatten, first new axis, last new axis): one
     extent becomes several.
     """
     if len(before) == len(after):
-        return ("flatten", 0, 0) if before == after else None
+        return {("flatten", 0, 0)} if before == after else set()
     if len(before) < len(after):
-        found = _reshape_change(after, before)
-        return None if found is None else ("unflatten", *found[1:])
+        return {("unflatten", first, last) for _, first, last in _reshape_changes(after, before)}
     more = len(before) - len(after)
-    fits = [
-        (first, first + more)
+    return {
+        ("flatten", first, first + more)
         for first in range(len(after))
         if before[:first] == after[:first]
         and before[first + more + 1 :] == after[first + 1 :]
         and math.prod(before[first : first + more + 1]) == after[first]
-    ]
-    return ("flatten", *fits[0]) if len(fits) == 1 else None
+    }
 
 
 def sink_views(facts: Facts) -> Facts:

@@ -146,7 +146,7 @@ class AxisNames:
         full = self._at_full.get(label)
         axes = tuple(
             self._name_of_extent(f"{spec.name}[{axis}]", (small,), (self._small,))
-            or self._name_of_two(small, full[axis] if full else None, set())
+            or (self._name_of_two(small, full[axis], set()) if full else str(small))
             for axis, small in enumerate(spec.shape)
         )
         self._known[label] = axes
@@ -182,7 +182,7 @@ class AxisNames:
     def _name_of_two(self, small: int, full: int | None, hints: set[str]) -> str:
         """The name for an extent of the small case, and of full size if that is known."""
         if full is None:
-            fitting = {name for name, size in self._varied.items() if size[self._small] == small} & hints
+            fitting = {name for name, size in self._sizes.items() if size[self._small] == small} & hints
             constant = "1" if small == 1 else next(iter({str(small)} & hints), UNKNOWN)
             return next(iter(fitting)) if len(fitting) == 1 else constant
         sizes = {name: (size[self._small], size[self._full]) for name, size in self._varied.items()}
@@ -194,23 +194,23 @@ class AxisNames:
 
 
 def _find_name(sizes: Mapping[str, tuple[int, ...]], values: tuple[int, ...]) -> str:
-    """The size, or else the one multiple of a size or product of two, that has these values in the cases; else, also
-    where several fit, the last value.
+    """The size, or else the one product of two sizes, or the one multiple of a size, that has these values in the
+    cases; else, also where several fit, the last value.
     """
     if len(set(values)) == 1:
         return str(values[-1])
     if values in sizes.values():
         return next(name for name, size in sizes.items() if size == values)
     factors = {name: values[-1] // size[-1] for name, size in sizes.items() if size[-1]}
-    fitting = [
-        f"{factor}*{name}"
-        for name, factor in factors.items()
-        if factor and tuple(factor * one for one in sizes[name]) == values
-    ]
-    fitting += [
+    products = [
         f"{name}*{other}"
         for (name, size), (other, more) in itertools.combinations(sizes.items(), 2)
         if tuple(a * b for a, b in zip(size, more, strict=True)) == values
+    ]
+    fitting = products or [
+        f"{factor}*{name}"
+        for name, factor in factors.items()
+        if factor and tuple(factor * one for one in sizes[name]) == values
     ]
     return fitting[0] if len(fitting) == 1 else str(values[-1])
 

@@ -140,6 +140,15 @@ def _strip_identity(facts: Facts, by_name: dict[str, Operation], op: Operation, 
 
 def _match_reversed(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """flip(scan(flip(x))), all along one axis; the product in it may be flipped as a whole."""
+    found = _find_reversed(by_name, output)
+    if found is None:
+        return None
+    op, axis, scanned = found
+    return _make_computation(op, axis, _expression(facts, by_name, scanned), reverse=1)
+
+
+def _find_reversed(by_name: dict[str, Operation], output: str) -> tuple[Operation, int, str] | None:
+    """(the scan, its axis, what is scanned from its end) of flip(scan(flip(x)))."""
     outer = by_name.get(output)
     found = _scan_op(by_name, outer.operands[0]) if outer is not None and aten_name(outer) == "flip" else None
     inner = by_name.get(found[0].operands[0]) if found is not None else None
@@ -149,7 +158,7 @@ def _match_reversed(facts: Facts, by_name: dict[str, Operation], output: str) ->
     rank = len(op.result[0].shape)
     if any([int(part) % rank for part in flip.operands[1].strip("[]").split(",")] != [axis] for flip in (outer, inner)):
         return None
-    return _make_computation(op, axis, _expression(facts, by_name, inner.operands[0]), reverse=1)
+    return op, axis, inner.operands[0]
 
 
 def _match_shifted_result(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
@@ -170,11 +179,14 @@ def _match_shifted_result(facts: Facts, by_name: dict[str, Operation], output: s
 
 
 def _match_subtracted(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """cumsum(x) - x."""
+    """cumsum(x) - x, or flip(cumsum(flip(x))) - x."""
     op = by_name.get(output)
     if op is None or aten_name(op) != "sub" or op.keywords or len(op.operands) != 2:
         return None
-    found = _scan_op(by_name, op.operands[0])
-    if found is None or aten_name(found[0]) != "cumsum" or found[0].operands[0] != op.operands[1]:
+    total, x = op.operands
+    plain, turned = _scan_op(by_name, total), _find_reversed(by_name, total)
+    found = (*plain, plain[0].operands[0]) if plain is not None else turned
+    if found is None or aten_name(found[0]) != "cumsum" or found[2] != x:
         return None
-    return _make_computation(found[0], found[1], _expression(facts, by_name, op.operands[1]), exclusive=1)
+    more = {"exclusive": 1} if plain is not None else {"exclusive": 1, "reverse": 1}
+    return _make_computation(found[0], found[1], _expression(facts, by_name, x), **more)

@@ -1,0 +1,224 @@
+"""Makes the further cases of a problem: with larger sizes where the shrunk ones say nothing, odd, tiny, and one over a
+power of two. Used in workers only: it imports torch.
+
+The reference runs on real tensors at each of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from workbench.errors import ProblemError
+from workbench.problems.cases import (
+    ELEMENT_BUDGET,
+    FLOP_BUDGET,
+    TOLERATED,
+    budget_ratio,
+    measure,
+    real_case,
+    run_real,
+    sizes,
+)
+from workbench.records import Case, Problem, Settings
+
+ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
+# 3 comes before 2, because the variance of two values is often close to 0
+TINY, TINY_SEEDS = (1, 3, 2), (0, 1, 2)
+NOTHING = 1e-6  # results of no larger magnitude may be what is left of terms that cancel
+OVER = (64, 32)  # powers of two that sizes are one over, at most; the first that the budget allows
+
+
+def grow(problem: Problem, shrunk: Settings) -> tuple[Settings, Case]:
+    """(settings, the case) of the reference on real tensors, at the shrunk sizes or with one of them larger.
+
+    Fake tensors have no values: only real ones show that an index is outside of an axis that was shrunk, or that no
+    result is a number (the mean over no rows).
+    """
+    for settings in (shrunk, *_list_grown(problem, shrunk)):
+        case = _try_real(problem, settings) if settings == shrunk or _is_tolerated(problem, settings) else None
+        if case is not None:
+            return settings, case
+    return shrunk, real_case(problem, "shrunk", shrunk)
+
+
+def _try_real(problem: Problem, settings: Settings) -> Case | None:
+    """The case at these settings; None if the reference fails there, or has a result without a number."""
+    try:
+        case, results = run_real(problem, "shrunk", settings)
+    except ProblemError:
+        return None
+    floats = [result for result in results if result.is_floating_point() and result.numel()]
+    return case if all(bool(result.isfinite().any()) for result in floats) else None
+
+
+def _list_grown(problem: Problem, shrunk: Settings) -> Iterator[Settings]:
+    """The settings with one size two times, four times, ... as large, those first that were shrunk most."""
+    now, whole = {name: int(str(value)) for name, value in shrunk}, sizes(problem, 2)
+    for name in sorted(now, key=lambda name: now[name] / whole.get(name, now[name])):
+        size = 2 * now[name]
+        while size <= whole.get(name, 0):
+            yield tuple({**now, name: size}.items())
+            size *= 2
+
+
+def _is_tolerated(problem: Problem, settings: Settings) -> bool:
+    """Whether the emulator can take a case at these settings."""
+    try:
+        return budget_ratio(measure(problem, "shrunk", settings), 2 * ELEMENT_BUDGET, FLOP_BUDGET) <= TOLERATED
+    except ProblemError:
+        return False
+
+
+def _odd_sizes(shrunk: Settings) -> dict[str, int]:
+    """For each size an odd one near three quarters of it.
+
+    No two are equal, so a kernel that swaps two extents fails.
+    """
+    taken: dict[str, int] = {}
+    for position, (name, value) in enumerate(shrunk):
+        half = max(3, int(str(value)) // 2)
+        size = max(3, half + ODD_OFFSET[position % len(ODD_OFFSET)] % half | 1)
+        while size in taken.values():
+            size += 2
+        taken[name] = size
+    return taken
+
+
+def _odd_multiples(problem: Problem, start: int, near: int) -> tuple[int, ...]:
+    """Odd multiples, other than `start`, of the numbers that stay: for channels of which there are so many groups."""
+    found: dict[int, None] = {}
+    for value in {value for _, value in problem.settings if type(value) is int and 1 < value <= start}:
+        times = max(near // value, 1) | 1
+        found[times * value if times * value != start else 3 * value] = None
+    return tuple(sorted(found))
+
+
+def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
+    """(the reference at odd sizes, notes). Sizes that cannot be odd stay; the case is None if none can be odd."""
+    wanted = _odd_sizes(shrunk)
+    start = {name: int(str(value)) for name, value in shrunk}
+    tried = {name: (value, *_odd_multiples(problem, start[name], value)) for name, value in wanted.items()}
+    case, now = _vary(problem, start, tried, lambda at: real_case(problem, "odd", at))
+    even = [name for name in wanted if now[name] == start[name] != wanted[name]]
+    if case is None:
+        said = "the reference does not run at odd sizes, so only the shrunk sizes are checked"
+        return None, ((said,) if wanted else ())
+    if not even:
+        return case, ()
+    same = ", ".join(f"{name}={now[name]}" for name in even)
+    return case, (f"the odd case keeps {same}: the reference does not run at an odd size there",)
+
+
+def _vary(
+    problem: Problem,
+    start: dict[str, int],
+    wanted: Mapping[str, tuple[int, ...]],
+    run: Callable[[Settings], Case | None],
+) -> tuple[Case | None, dict[str, int]]:
+    """(the case with each size at the first of its wanted values, its sizes).
+
+    If that does not run, sizes are changed one by one, and those that no wanted value suits stay as they start.
+    """
+    if not wanted:
+        return None, start
+    first = {**start, **{name: values[0] for name, values in wanted.items()}}
+    if (case := _run_or_none(run, first)) is not None:
+        return case, first
+    now, found = dict(start), None
+    for name, values in wanted.items() if len(wanted) > 1 or any(len(each) > 1 for each in wanted.values()) else ():
+        for value in values:
+            if (case := _run_or_none(run, {**now, name: value})) is not None:
+                now[name], found = value, case
+                break
+    return found, now
+
+
+def _run_or_none(run: Callable[[Settings], Case | None], at: dict[str, int]) -> Case | None:
+    try:
+        return run(tuple(at.items()))
+    except ProblemError:
+        return None
+
+
+def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case]) -> tuple[Case, ...]:
+    """The cases `tiny` (sizes of 1 where the reference allows it) and `over` (one over a power of two).
+
+    A number below the shrunk ones is a size here if it is an extent of an input. A case that is one of the known, or
+    changes nothing, is left out.
+    """
+    start = {name: int(str(value)) for name, value in shrunk}
+    small = {name: value for name, value in sizes(problem, 2).items() if name not in start}
+    small = {name: value for name, value in small.items() if small and _is_input_extent(problem, name, value)}
+    start |= small
+    wanted = {name: tuple(value for value in TINY if value < now) for name, now in start.items() if now > 1}
+    bound = [name for name in wanted if _is_bound(problem, start, name)]
+    tiny, _ = _vary(
+        problem,
+        start,
+        {name: values for name, values in wanted.items() if name not in bound},
+        lambda at: _tell_tiny(problem, at),
+    )
+    start = {name: value for name, value in start.items() if name not in small}
+    for most in OVER:
+        wanted = {name: (min(1 << (value.bit_length() - 1), most) + 1,) for name, value in start.items() if value > 15}
+        over, at = _vary(problem, start, wanted, lambda at: real_case(problem, "over", at))
+        if over is None or _is_within(problem, tuple(at.items())):
+            break
+    else:
+        over = None
+    found = [case for case in (tiny, over) if case is not None]
+    shapes = [[spec.shape for spec in case.inputs] for case in known]
+    return tuple(case for case in found if [spec.shape for spec in case.inputs] not in shapes)
+
+
+def _is_bound(problem: Problem, start: dict[str, int], name: str) -> bool:
+    """Whether the reference runs with no neighbouring value of a size, also with all that are equal to it changed
+    alike: it has that size from elsewhere. Where it runs with 1, it does so because that is broadcast.
+    """
+    now = start[name]
+    others = [other for other in dict.fromkeys((now // 2, now * 2, now + 1, now - 1)) if other > 1]
+    alike = {one for one, value in start.items() if value == now}
+    moved = [dict.fromkeys(names, other) for names in ({name}, alike) for other in others]
+    return not any(_runs(problem, {**start, **values}) for values in moved)
+
+
+def _runs(problem: Problem, settings: dict[str, int]) -> bool:
+    """Whether the reference runs on fake tensors at these settings."""
+    try:
+        measure(problem, "tried", tuple(settings.items()))
+    except ProblemError:
+        return False
+    return True
+
+
+def _is_within(problem: Problem, settings: Settings) -> bool:
+    """Whether a case at these settings takes at most half of the emulator's budget of FLOPs, and its memory."""
+    try:
+        return budget_ratio(measure(problem, "over", settings), 2 * ELEMENT_BUDGET, FLOP_BUDGET // 2) <= 1
+    except ProblemError:
+        return False
+
+
+def _is_input_extent(problem: Problem, name: str, value: int) -> bool:
+    """Whether another value of a number gives inputs of other shapes."""
+    try:
+        shapes = [
+            [spec.shape for spec in measure(problem, "tried", ((name, one),)).case.inputs] for one in (value, value + 1)
+        ]
+    except ProblemError:
+        return False
+    return shapes[0] != shapes[1]
+
+
+def _tell_tiny(problem: Problem, settings: Settings) -> Case | None:
+    """The case at these settings if its results say something: not empty, finite, and not all zeros for all seeds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a variance of one value
+        for seed in TINY_SEEDS:
+            case, results = run_real(problem, "tiny", settings, seed)
+            if not all(result.numel() and bool(result.isfinite().all()) for result in results):
+                return None
+            if all(bool((result.abs() > NOTHING).any()) for result in results if result.is_floating_point()):
+                return case
+    return None
