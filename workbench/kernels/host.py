@@ -28,53 +28,52 @@ class DynamicTensor:
     """A torch tensor as an argument of `call`, with dynamic extents and strides.
 
     `align`: bytes to which its start is aligned; None means an element. `leading_dim`: the axis of stride 1; None means
-    the only one that has it. `vectors`: contiguous (vectors, elements), with as many elements in each vector as now.
-    `pitch`: the rows of a contiguous matrix have a multiple of so many elements.
+    the only one that has it.
     """
 
-    __slots__ = ("align", "leading_dim", "pitch", "tensor", "vectors")
+    def __init__(self, tensor, align=None, leading_dim=None):
+        self.tensor, self.align, self.leading_dim = tensor, align, leading_dim
 
-    def __init__(self, tensor, align=None, leading_dim=None, vectors=False, pitch=1):
-        self.tensor, self.align, self.leading_dim, self.vectors, self.pitch = tensor, align, leading_dim, vectors, pitch
+    def as_cute(self):
+        """Return the CuTe tensor."""
+        return from_dlpack(self.tensor, assumed_align=self.align).mark_layout_dynamic(leading_dim=self.leading_dim)
+
+
+class VectorTensor(DynamicTensor):
+    """A contiguous tensor (vectors, elements) with a dynamic number of vectors."""
 
     def as_cute(self):
         """Return the CuTe tensor."""
         tensor = from_dlpack(self.tensor, assumed_align=self.align)
-        if self.vectors:
-            return tensor.mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
-        tensor = tensor.mark_layout_dynamic(leading_dim=self.leading_dim)
-        if self.pitch > 1:
-            return tensor.mark_compact_shape_dynamic(mode=1, stride_order=(0, 1), divisibility=self.pitch)
-        return tensor
-
-
-def cute_argument(value):
-    """Return what CuTe DSL takes for an argument of `call`."""
-    if isinstance(value, tuple):
-        return tuple([item.as_cute() if isinstance(item, DynamicTensor) else item for item in value])
-    return value.as_cute() if isinstance(value, DynamicTensor) else value
+        return tensor.mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
 
 
 def torch_value(value):
-    """Return what a function compiled with TVM FFI takes for a tensor or a number."""
+    """Return what a function compiled with TVM FFI takes for a value."""
     if isinstance(value, DynamicTensor):
         return value.tensor
     return value.value if isinstance(value, cutlass.Numeric) else value
 
 
-def torch_argument(value):
-    """Return what a function compiled with TVM FFI takes for an argument of `call`."""
-    return tuple([torch_value(item) for item in value]) if isinstance(value, tuple) else torch_value(value)
+def cute_value(value):
+    """Return what CuTe DSL compiles for a value, and a function compiled without TVM FFI takes for it."""
+    return value.as_cute() if isinstance(value, DynamicTensor) else value
+
+
+def each_value(function, arguments):
+    """Return `function` of each argument, and of each item of a tuple."""
+    return [
+        tuple(map(function, argument)) if isinstance(argument, tuple) else function(argument) for argument in arguments
+    ]
 
 
 def compile_launch(function, arguments, constants=()):
     """Compile what `call` launches."""
-    values = [cute_argument(argument) for argument in arguments]
-    if with_tvm_ffi:  # the stream is found by the tensors
-        stream, options = make_fake_stream(use_tvm_ffi_env_stream=True), {"options": "--enable-tvm-ffi"}
-    else:
-        stream, options = cuda.CUstream(torch.cuda.current_stream().cuda_stream), {}
-    return cute.compile(function, *values, stream, *constants, **options)
+    values = each_value(cute_value, arguments)
+    if with_tvm_ffi:
+        stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+        return cute.compile(function, *values, stream, *constants, options="--enable-tvm-ffi")
+    return cute.compile(function, *values, cuda.CUstream(torch.cuda.current_stream().cuda_stream), *constants)
 
 
 def call(function, key, arguments, constants=()):
@@ -86,10 +85,11 @@ def call(function, key, arguments, constants=()):
     launch = compiled.get((function, key))
     if launch is None:
         launch = compiled[function, key] = compile_launch(function, arguments, constants)
-    if with_tvm_ffi:
-        launch(*map(torch_argument, arguments))
+    if with_tvm_ffi:  # which finds the stream by the tensors
+        launch(*each_value(torch_value, arguments))
     else:
-        launch(*map(cute_argument, arguments), cuda.CUstream(torch.cuda.current_stream().cuda_stream))
+        stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+        launch(*each_value(cute_value, arguments), stream)
 
 
 def split_launches(*tensors):

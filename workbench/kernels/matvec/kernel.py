@@ -5,7 +5,15 @@ import cutlass
 import cutlass.cute as cute
 import torch
 
-from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, DynamicTensor, call, check_operand, check_rank
+from workbench.kernels.host import (
+    EXACT_DTYPES,
+    FLOAT_DTYPES,
+    DynamicTensor,
+    VectorTensor,
+    call,
+    check_operand,
+    check_rank,
+)
 from workbench.kernels.static import Static, bind
 
 
@@ -89,7 +97,7 @@ def launch_matvec(
 
 def vectors_of(tensor, width):
     """A contiguous tensor as (vectors, width): up to 2^31 elements, where a flat one has less."""
-    return DynamicTensor(tensor.view(-1, width), align=16 if width > 1 else None, vectors=True)
+    return VectorTensor(tensor.view(-1, width), align=16 if width > 1 else None)
 
 
 def matvec(cfg: Static, names: Static, x, vector):

@@ -11,7 +11,7 @@ import torch
 from cutlass import cute, pipeline
 from cutlass.cute.nvgpu import cpasync
 
-from workbench.kernels.host import DynamicTensor, call
+from workbench.kernels.host import DynamicTensor, VectorTensor, call
 from workbench.kernels.rows.column_reduce import finish_columns
 from workbench.kernels.rows.host import check_countable, check_operands, column_sizes, empty_result
 from workbench.kernels.rows.vectors import spread_columns
@@ -215,7 +215,7 @@ def in_units(tensor, least):
 
 def unit_tensor(tensor):
     """Return the CuTe tensor of what `in_units` returns."""
-    return DynamicTensor(tensor, align=16, vectors=True)
+    return VectorTensor(tensor, align=16)
 
 
 def bulk_reduction(cfg: Static, names: Static, inputs: Many):

@@ -13,6 +13,7 @@ from workbench.kernels.host import (
     EXACT_DTYPES,
     FLOAT_DTYPES,
     DynamicTensor,
+    VectorTensor,
     call,
     check_not_empty,
     check_operand,
@@ -87,7 +88,7 @@ def vector_tensor(tensor, width):
     An extent is less than 2**31, so a flat tensor has less.
     """
     align = 16 if width > 1 else None
-    return DynamicTensor(tensor.view(-1, width), align=align, vectors=True)
+    return VectorTensor(tensor.view(-1, width), align=align)
 
 
 def result_tensor(cfg: Static, y, width):

@@ -12,9 +12,21 @@ from workbench.kernels.transpose.tma import launch_transpose_tma
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes -> a type of as many bits
 
 
+class PitchedMatrix(DynamicTensor):
+    """A contiguous matrix whose rows have a dynamic multiple of some number of elements."""
+
+    def __init__(self, matrix, multiple):
+        super().__init__(matrix, align=multiple * matrix.element_size(), leading_dim=1)
+        self.multiple = multiple
+
+    def as_cute(self):
+        """Return the CuTe tensor."""
+        return super().as_cute().mark_compact_shape_dynamic(mode=1, stride_order=(0, 1), divisibility=self.multiple)
+
+
 def view_pitched(matrix, multiple):
     """A matrix for CuTe whose row pitch is a multiple of `multiple` elements: accesses of that width are aligned."""
-    return DynamicTensor(matrix.detach(), align=multiple * matrix.element_size(), leading_dim=1, pitch=multiple)
+    return PitchedMatrix(matrix.detach(), multiple)
 
 
 def word_length(x, y):
