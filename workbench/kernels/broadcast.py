@@ -4,7 +4,8 @@ import math
 
 import cutlass
 from cutlass import cute
-from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.host import DynamicTensor
 
 
 @cute.jit
@@ -46,4 +47,4 @@ class BroadcastOperand:
 
 def broadcast_tensor(place):
     """Return the CuTe tensor of a broadcast operand."""
-    return from_dlpack(place.tensor, assumed_align=16 if place.way == "run" else None).mark_layout_dynamic()
+    return DynamicTensor(place.tensor, align=16 if place.way == "run" else None)

@@ -4,9 +4,13 @@ A host function takes torch tensors, checks them with `check_operand` and `check
 launches with `call`. Raises ValueError for shapes and TypeError for dtypes, with one-line messages.
 """
 
+import importlib.util
+
 import cuda.bindings.driver as cuda
+import cutlass
 import cutlass.cute as cute
 import torch
+from cutlass.cute.runtime import from_dlpack, make_fake_stream
 
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of operands; the kernels compute in float32
 EXACT_DTYPES = (*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 represents these exactly
@@ -16,17 +20,76 @@ COMPARED_DTYPES = (*EXACT_DTYPES, torch.int64, torch.int32)
 MAX_ELEMENTS = (1 << 31) - (1 << 20)  # elements of one launch: offsets, and a margin, fit into int32
 
 compiled: dict = {}
+# TVM FFI takes torch tensors as they are, which saves the host most of the time of a call
+with_tvm_ffi = importlib.util.find_spec("tvm_ffi") is not None
+
+
+class DynamicTensor:
+    """A torch tensor as an argument of `call`, with dynamic extents and strides.
+
+    `align`: bytes to which its start is aligned; None means an element. `leading_dim`: the axis of stride 1; None means
+    the only one that has it.
+    """
+
+    def __init__(self, tensor, align=None, leading_dim=None):
+        self.tensor, self.align, self.leading_dim = tensor, align, leading_dim
+
+    def as_cute(self):
+        """Return the CuTe tensor."""
+        return from_dlpack(self.tensor, assumed_align=self.align).mark_layout_dynamic(leading_dim=self.leading_dim)
+
+
+class VectorTensor(DynamicTensor):
+    """A contiguous tensor (vectors, elements) with a dynamic number of vectors."""
+
+    def as_cute(self):
+        """Return the CuTe tensor."""
+        tensor = from_dlpack(self.tensor, assumed_align=self.align)
+        return tensor.mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
+
+
+def torch_value(value):
+    """Return what a function compiled with TVM FFI takes for a value."""
+    if isinstance(value, DynamicTensor):
+        return value.tensor
+    return value.value if isinstance(value, cutlass.Numeric) else value
+
+
+def cute_value(value):
+    """Return what CuTe DSL compiles for a value, and a function compiled without TVM FFI takes for it."""
+    return value.as_cute() if isinstance(value, DynamicTensor) else value
+
+
+def each_value(function, arguments):
+    """Return `function` of each argument, and of each item of a tuple."""
+    return [
+        tuple(map(function, argument)) if isinstance(argument, tuple) else function(argument) for argument in arguments
+    ]
+
+
+def compile_launch(function, arguments, constants=()):
+    """Compile what `call` launches."""
+    values = each_value(cute_value, arguments)
+    if with_tvm_ffi:
+        stream = make_fake_stream(use_tvm_ffi_env_stream=True)
+        return cute.compile(function, *values, stream, *constants, options="--enable-tvm-ffi")
+    return cute.compile(function, *values, cuda.CUstream(torch.cuda.current_stream().cuda_stream), *constants)
 
 
 def call(function, key, arguments, constants=()):
     """Launch on torch's current stream; compile on the first call of each key (dtypes, layouts, vector width).
 
-    Calling a jit function takes milliseconds each time, calling a compiled one takes microseconds.
+    `arguments`: tensors as `DynamicTensor`, numbers, and tuples of these. Calling a jit function takes milliseconds
+    each time, calling a compiled one takes microseconds.
     """
-    stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-    if (function, key) not in compiled:
-        compiled[function, key] = cute.compile(function, *arguments, stream, *constants)
-    compiled[function, key](*arguments, stream)
+    launch = compiled.get((function, key))
+    if launch is None:
+        launch = compiled[function, key] = compile_launch(function, arguments, constants)
+    if with_tvm_ffi:  # which finds the stream by the tensors
+        launch(*each_value(torch_value, arguments))
+    else:
+        stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
+        launch(*each_value(cute_value, arguments), stream)
 
 
 def split_launches(*tensors):

@@ -7,6 +7,7 @@ tuple whose length depends on the program, such as the epilogue's tensors. dtype
 """
 
 import types
+from collections.abc import Sequence
 from typing import TypeVar
 
 import cutlass
@@ -16,7 +17,7 @@ from workbench.kernels.dtypes import CUTE, TORCH
 
 Static = cutlass.Constexpr
 Item = TypeVar("Item")
-Many = tuple[Item, ...]
+Many = Sequence[Item]  # TVM FFI takes tuple[Item, ...] for a tuple of two
 
 
 def dtype(element):

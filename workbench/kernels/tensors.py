@@ -7,7 +7,8 @@ import functools
 import math
 
 import torch
-from cutlass.cute.runtime import from_dlpack
+
+from workbench.kernels.host import DynamicTensor
 
 counters: dict = {}  # (device, stream) -> int32 zeros
 
@@ -44,7 +45,7 @@ def access_width(columns, *tensors):
 
 def view_last(tensor, align=16):
     """The tensor for CuTe, of dynamic shape and strides: contiguous along its last axis, aligned to `align` bytes."""
-    return from_dlpack(tensor.detach(), assumed_align=align).mark_layout_dynamic(leading_dim=tensor.dim() - 1)
+    return DynamicTensor(tensor.detach(), align=align, leading_dim=tensor.dim() - 1)
 
 
 def view_flat(tensor, align):

@@ -138,9 +138,11 @@ class Patches:
 
             tvm_ffi.patch_tvm_ffi(
                 self.set,
-                functools.partial(_raise_pending, runtime=runtime, before=forget_arguments),
+                functools.partial(_raise_pending, runtime=runtime, after=forget_arguments),
                 note_compiled,
-                emulation.tags if emulation.cuda else None,
+                emulation.set_arguments,
+                emulation.tags,
+                tagged_only=emulation.cuda,
             )
         self.set(
             dsl_cuda,
@@ -299,16 +301,14 @@ def _refuse_module(file_path: object, **_: object) -> NoReturn:
 def _raise_pending(
     plain: Callable[..., R],
     runtime: Runtime,
-    before: Callable[[], None] = lambda: None,
     after: Callable[[], None] = lambda: None,
 ) -> Callable[..., R]:
     """Wraps a compiled call: it raises the exception that a callback stored, since none crosses a compiled frame.
 
-    `before` and `after` are called in any case.
+    `after` is called in any case.
     """
 
     def call(*args: object, **kwargs: object) -> R:
-        before()
         try:
             result = plain(*args, **kwargs)
         except Exception:

@@ -14,8 +14,10 @@ from collections.abc import Callable
 
 import torch
 import tvm_ffi
+from cutlass.cute import runtime as cute_runtime
 from cutlass.cutlass_dsl import tvm_ffi_provider as provider
 
+from workbench.emulator.execution.tensor_views import Arguments, gather_arguments
 from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.dlpack import DL_CUDA, mark_capsule_cuda
 from workbench.emulator.host.strictness import Replace
@@ -63,15 +65,23 @@ def patch_tvm_ffi(
     replace: Replace,
     raise_pending: Callable[[Callable[..., object]], Callable[..., object]],
     on_compile: Callable[[provider.TVMFFIJitCompiledFunctionBase], None],
-    tags: DeviceTags | None,
+    on_call: Callable[[Arguments], None],
+    tags: DeviceTags,
+    *,
+    tagged_only: bool,
 ) -> None:
-    """Patch TVM-FFI's side of CuTe DSL. `on_compile` gets each compiled function. Without `tags`, every CPU tensor
-    stands for a device tensor.
+    """Patch TVM-FFI's side of CuTe DSL. `on_compile` gets each compiled function, `on_call` the arguments of each call.
+
+    `tagged_only`: tensors with a tag are on the device; else every CPU tensor stands for one, and gets a tag.
     """
     from_dlpack = tvm_ffi.from_dlpack
 
     def is_device_tensor(value: object) -> bool:
-        return isinstance(value, torch.Tensor) and (tags is None or tags.kind_of(value) == "cuda")
+        if not isinstance(value, torch.Tensor):
+            return False
+        if not tagged_only and tags.kind_of(value) is None:
+            tags.tag(value, "host")
+        return not tagged_only or tags.kind_of(value) == "cuda"
 
     def wrap(value: object, *args: object, **kwargs: object) -> object:
         return from_dlpack(_CudaTensor(value) if is_device_tensor(value) else value, *args, **kwargs)
@@ -93,8 +103,14 @@ def patch_tvm_ffi(
         )
 
     def wrap_arguments(plain: Callable[..., object]) -> Callable[..., object]:
-        def call(self: object, *args: object, **kwargs: object) -> object:
-            return plain(self, *map(wrap_nested, args), **{name: wrap_nested(value) for name, value in kwargs.items()})
+        def call(self: provider.TVMFFIJitCompiledFunctionBase, *args: object, **kwargs: object) -> object:
+            named = [*zip(self.execution_args._meta.all_names, args, strict=False), *kwargs.items()]
+            on_call(gather_arguments(named, cute_runtime._Pointer, cute_runtime._Tensor))
+            # TVM-FFI asks torch for the stream of a CUDA tensor
+            with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), torch.cuda.current_stream().cuda_stream):
+                return plain(
+                    self, *map(wrap_nested, args), **{name: wrap_nested(value) for name, value in kwargs.items()}
+                )
 
         return call
 

@@ -6,9 +6,8 @@ dtypes that no kernel supports.
 """
 
 import torch
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import check_operand, check_rank
+from workbench.kernels.host import DynamicTensor, check_operand, check_rank
 from workbench.kernels.static import Static
 
 
@@ -47,4 +46,4 @@ def check_head_dim(tensor, dtype, about):
 
 def view_4d(tensor):
     """Return the CuTe tensor of a 4-d tensor, with dynamic shape."""
-    return from_dlpack(tensor.detach()).mark_layout_dynamic(leading_dim=3)
+    return DynamicTensor(tensor.detach(), leading_dim=3)

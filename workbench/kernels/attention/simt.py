@@ -175,7 +175,7 @@ def attention_simt(cfg: Static, names: Static, q, k, v):
     call(
         bind(attention, cfg),
         (q4.dtype, width),
-        (view_4d(q4), view_4d(k4), view_4d(v4), view_4d(o4), cutlass.Float32(scale)),
+        (view_4d(q4), view_4d(k4), view_4d(v4), view_4d(o4), scale),
         (width,),
     )
     return out

@@ -210,7 +210,7 @@ def attention_sm80(cfg: Static, names: Static, q, k, v):
     call(
         bind(attention, cfg),
         (q4.dtype, width, vector),
-        (view_4d(q4), view_4d(k4), view_4d(v4), view_4d(o4), cutlass.Float32(scale)),
+        (view_4d(q4), view_4d(k4), view_4d(v4), view_4d(o4), scale),
         (width, vector),
     )
     return out

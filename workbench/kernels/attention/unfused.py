@@ -6,15 +6,13 @@ beyond the operands.
 
 import math
 
-import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.attention.host import check_attention_operands, to_4d
 from workbench.kernels.attention.softmax import softmax
 from workbench.kernels.gemm.host import gemm
 from workbench.kernels.gemm.sm90.host import gemm as gemm_sm90
-from workbench.kernels.host import call, split_by_rows
+from workbench.kernels.host import DynamicTensor, call, split_by_rows
 from workbench.kernels.static import Static, bind
 
 
@@ -42,11 +40,11 @@ def softmax_scores(cfg: Static, scores, scale):
             bind(softmax, cfg),
             (scores.dtype, threads, width, turns),
             (
-                from_dlpack(part.view(-1), assumed_align=width * part.element_size()).mark_layout_dynamic(),
-                cutlass.Float32(scale),
-                cutlass.Int32(part.shape[0] * queries),
-                cutlass.Int32(queries),
-                cutlass.Int32(keys),
+                DynamicTensor(part.view(-1), align=width * part.element_size()),
+                scale,
+                part.shape[0] * queries,
+                queries,
+                keys,
             ),
             (threads, width, turns),
         )

@@ -1,6 +1,5 @@
 """Host side of the read-only kernels: checks, the sums, the launch."""
 
-import cutlass
 import torch
 
 from workbench.kernels.bandwidth.kernel import launch_l2, launch_shared
@@ -18,11 +17,11 @@ def read_l2(cfg: Static, x, passes, ctas):
         raise ValueError(f"read_l2 takes float32, a multiple of {cfg.chunk} elements, not {x.numel()} of {x.dtype}")
     expect_contiguous(x)
     sums = torch.empty(ctas * cfg.threads, dtype=torch.float32, device=x.device)
-    chunks = cutlass.Int32(x.numel() // cfg.chunk)
+    chunks = x.numel() // cfg.chunk
     call(
         bind(launch_l2, cfg),
         (device_key(),),
-        (view_flat(x, 16), view_flat(sums, 16), chunks, cutlass.Int32(passes), cutlass.Int32(ctas)),
+        (view_flat(x, 16), view_flat(sums, 16), chunks, passes, ctas),
     )
     return sums
 
@@ -39,6 +38,6 @@ def read_shared(cfg: Static, x, passes, ctas):
     call(
         bind(launch_shared, cfg),
         (device_key(),),
-        (view_flat(x, 16), view_flat(sums, 16), cutlass.Int32(passes), cutlass.Int32(ctas)),
+        (view_flat(x, 16), view_flat(sums, 16), passes, ctas),
     )
     return sums

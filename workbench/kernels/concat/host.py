@@ -2,7 +2,6 @@
 
 import math
 
-import cutlass
 import torch
 
 from workbench.kernels.concat.kernel import launch_copy
@@ -60,5 +59,5 @@ def copy_columns(cfg: Static, source, target):
     call(
         bind(launch_copy, cfg),
         word,
-        (view_last(source, word), view_last(target, word), cutlass.Int32(source.numel())),
+        (view_last(source, word), view_last(target, word), source.numel()),
     )

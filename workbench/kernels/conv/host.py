@@ -6,10 +6,8 @@ TypeError for dtypes.
 
 import functools
 
-import cutlass
 import torch
 from cutlass import utils
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.conv.direct import direct_conv
 from workbench.kernels.conv.geometry import expand_setting, int32s, plan_geometry
@@ -17,7 +15,7 @@ from workbench.kernels.conv.layout_transforms import pack_activations, pack_filt
 from workbench.kernels.conv.sliding_window import sliding_conv
 from workbench.kernels.conv.sm80 import conv_sm80
 from workbench.kernels.conv.sm90 import conv_sm90
-from workbench.kernels.host import EXACT_DTYPES, call, check_operand, check_rank
+from workbench.kernels.host import EXACT_DTYPES, DynamicTensor, call, check_operand, check_rank
 from workbench.kernels.static import Many, Static, bind, dtype, torch_dtype
 
 
@@ -34,12 +32,12 @@ def find_unit_axis(tensor):
 
 def view_along(tensor, axis):
     """Return a CuTe tensor with dynamic shape and strides, contiguous along `axis` unless it is None."""
-    return from_dlpack(tensor).mark_layout_dynamic(**({} if axis is None else {"leading_dim": axis}))
+    return DynamicTensor(tensor, **({} if axis is None else {"leading_dim": axis}))
 
 
 def view_vector(tensor):
     """Return the CuTe tensor of a vector with one element per filter."""
-    return from_dlpack(tensor.detach()).mark_layout_dynamic()
+    return DynamicTensor(tensor.detach())
 
 
 def view_like_output(tensor, y, shape):
@@ -47,7 +45,7 @@ def view_like_output(tensor, y, shape):
     view = torch.broadcast_to(tensor.detach(), shape).reshape(y.shape)
     if view.stride() != y.stride():
         view = torch.empty_like(y, dtype=view.dtype).copy_(view)
-    return from_dlpack(view).mark_layout_dynamic(leading_dim=4)
+    return DynamicTensor(view, leading_dim=4)
 
 
 def expand_extents(tensor):
@@ -123,13 +121,13 @@ def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
         call(
             bind(direct_conv, cfg),
             key,
-            (mX, mW, views, mY, int32s(*stride), int32s(*padding), int32s(*dilation), cutlass.Int32(groups)),
+            (mX, mW, views, mY, int32s(*stride), int32s(*padding), int32s(*dilation), groups),
         )
     else:
         call(
             bind(sliding_conv, cfg),
             (*key, stride, padding, dilation, taps),
-            (mX, mW, views, mY, cutlass.Int32(groups)),
+            (mX, mW, views, mY, groups),
             (stride, padding, dilation, taps),
         )
     return result
@@ -142,7 +140,7 @@ def pack_input(cfg: Static, x, geometry, origins):
     tile_c = next(width for width in (1024 // dtype(cfg.stored).width, cfg.tile_k) if geometry.columns % width == 0)
     tile_q = 128 if geometry.line > 64 else 64  # positions of one CTA
     packed = torch.empty(geometry.rows, geometry.columns, dtype=x.dtype, device=x.device)
-    mA = from_dlpack(packed, assumed_align=16).mark_layout_dynamic(leading_dim=1)
+    mA = DynamicTensor(packed, align=16, leading_dim=1)
     one_to_one, channels_per_tap = geometry.one_to_one, geometry.channels_per_tap
     mX = view_along(x5, axis)
     call(
@@ -157,8 +155,8 @@ def pack_input(cfg: Static, x, geometry, origins):
 def pack_weights(cfg: Static, w, geometry, taps):
     """Return B (k, taps * channels) of the implicit GEMM as a CuTe tensor."""
     packed = torch.empty(geometry.output[1], geometry.filter_columns, dtype=w.dtype, device=w.device)
-    mB = from_dlpack(packed, assumed_align=16).mark_layout_dynamic(leading_dim=1)
-    mW = from_dlpack(w.detach().flatten(2).contiguous()).mark_layout_dynamic(leading_dim=2)
+    mB = DynamicTensor(packed, align=16, leading_dim=1)
+    mW = DynamicTensor(w.detach().flatten(2).contiguous(), leading_dim=2)
     call(bind(pack_filters, cfg), (w.dtype,), (mW, mB, taps, geometry.filter_sizes))
     return mB
 
@@ -177,10 +175,10 @@ def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
         return result
     if x.shape[1] == 0:
         raise ValueError(f"x has the shape {tuple(x.shape)}; this kernel wants at least one channel")
-    taps, phases, origins = (from_dlpack(table).mark_layout_dynamic(leading_dim=1) for table in geometry.tables)
+    taps, phases, origins = (DynamicTensor(table, leading_dim=1) for table in geometry.tables)
     mA = pack_input(cfg, x, geometry, origins)
     mB = pack_weights(cfg, w, geometry, taps)
-    mY = from_dlpack(y).mark_layout_dynamic(leading_dim=4)
+    mY = DynamicTensor(y, leading_dim=4)
     views = tuple(
         view_vector(operand) if read.along == "n" else view_like_output(operand, y, result.shape)
         for operand, read in zip(operands, cfg.reads, strict=True)

@@ -4,13 +4,13 @@ import cuda.bindings.driver as cuda
 import cutlass
 import torch
 from cutlass import cute
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor, load_broadcast
 from workbench.kernels.host import (
     COMPARED_DTYPES,
     EXACT_DTYPES,
     FLOAT_DTYPES,
+    DynamicTensor,
     call,
     check_operand,
     promote_dtypes,
@@ -219,9 +219,9 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
                 tuple(flat_tensor(x, width) for x in inputs),
                 tuple(broadcast_tensor(place) for place in places),
                 flat_tensor(part, width),
-                cutlass.Int32(part.numel()),
-                tuple(cutlass.Int32(place.inner) for place in places),
-                tuple(cutlass.Int32(place.size) for place in places),
+                part.numel(),
+                tuple(place.inner for place in places),
+                tuple(place.size for place in places),
             ),
             (width, ways),
         )
@@ -235,4 +235,4 @@ def are_aligned(*tensors):
 
 def flat_tensor(tensor, width):
     """Return the 1-d CuTe tensor of a contiguous tensor, accessed by vectors of `width` elements."""
-    return from_dlpack(tensor.view(-1), assumed_align=16 if width > 1 else None).mark_layout_dynamic()
+    return DynamicTensor(tensor.view(-1), align=16 if width > 1 else None)

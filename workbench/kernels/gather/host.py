@@ -4,16 +4,23 @@ import math
 
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.gather.kernel import launch_copy, launch_elements, launch_layers, launch_scatter
-from workbench.kernels.host import FLOAT_DTYPES, INDEX_DTYPES, call, check_element_count, check_operand, check_rank
+from workbench.kernels.host import (
+    FLOAT_DTYPES,
+    INDEX_DTYPES,
+    DynamicTensor,
+    call,
+    check_element_count,
+    check_operand,
+    check_rank,
+)
 from workbench.kernels.static import Static, bind
 
 
 def flat_view(tensor):
     """Return the 1-d CuTe tensor of a contiguous tensor."""
-    return from_dlpack(tensor.view(-1)).mark_layout_dynamic()
+    return DynamicTensor(tensor.view(-1))
 
 
 def check_other_extents(cfg: Static, name, part, whole_name, whole):
@@ -46,12 +53,12 @@ def gather(cfg: Static, names: Static, x, index):
             bind(launch_layers, cfg),
             (x.dtype, index.dtype, width, count_type),
             (
-                from_dlpack(x.view(-1), assumed_align=width * x.element_size()).mark_layout_dynamic(),
+                DynamicTensor(x.view(-1), align=width * x.element_size()),
                 flat_view(index),
-                from_dlpack(y.view(-1), assumed_align=width * y.element_size()).mark_layout_dynamic(),
-                cutlass.Int32(extent),
-                cutlass.Int32(index.numel()),
-                cutlass.Int32(inner // width),
+                DynamicTensor(y.view(-1), align=width * y.element_size()),
+                extent,
+                index.numel(),
+                inner // width,
             ),
             (width, count_type),
         )
@@ -63,9 +70,9 @@ def gather(cfg: Static, names: Static, x, index):
                 flat_view(x),
                 flat_view(index),
                 flat_view(y),
-                cutlass.Int32(extent),
-                cutlass.Int32(index.shape[cfg.axis]),
-                cutlass.Int32(inner),
+                extent,
+                index.shape[cfg.axis],
+                inner,
             ),
             (count_type,),
         )
@@ -100,9 +107,9 @@ def scatter_add(cfg: Static, names: Static, out, index, src):
                 flat_view(y),
                 flat_view(index),
                 flat_view(src),
-                cutlass.Int32(extent),
-                cutlass.Int32(src.shape[cfg.axis]),
-                cutlass.Int32(inner),
+                extent,
+                src.shape[cfg.axis],
+                inner,
             ),
             (count_type,),
         )

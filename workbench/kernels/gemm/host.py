@@ -7,13 +7,12 @@ import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.epilogue import broadcast_view
 from workbench.kernels.gemm.mma_sync import mma_kernel, mma_op
 from workbench.kernels.gemm.simt import naive_kernel, tiled_kernel
 from workbench.kernels.gemm.sm80 import access_bits, launch_sm80
-from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, check_rank
+from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, DynamicTensor, call, check_operand, check_rank
 from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
@@ -73,28 +72,26 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
     dtypes = tuple(tensor.dtype for tensor in operands)
     operands = tuple(
-        from_dlpack(broadcast_view(tensor, d.shape)).mark_layout_dynamic(leading_dim=2)
+        DynamicTensor(broadcast_view(tensor, d.shape), leading_dim=2)
         if read.along == "both"
-        else from_dlpack(tensor.detach()).mark_layout_dynamic()
+        else DynamicTensor(tensor.detach())
         for tensor, read in zip(operands, cfg.reads, strict=True)
     )
     if cutlass.const_expr(cfg.kind == "sm80"):
         # compile-time parameters: access widths in bits, and whether a and b are contiguous along k
         width_a, width_b, a_along_k, b_along_k = access_bits(a), access_bits(b), a.stride(2) == 1, b.stride(1) == 1
-        view_a = from_dlpack(a.detach(), assumed_align=width_a // 8)
-        view_b = from_dlpack(b.detach(), assumed_align=width_b // 8)
         call(
             bind(launch_sm80, cfg),
             (a.dtype, *dtypes, width_a, width_b, a_along_k, b_along_k),
             (
-                view_a.mark_layout_dynamic(leading_dim=2 if a_along_k else 1),
-                view_b.mark_layout_dynamic(leading_dim=1 if b_along_k else 2),
+                DynamicTensor(a.detach(), align=width_a // 8, leading_dim=2 if a_along_k else 1),
+                DynamicTensor(b.detach(), align=width_b // 8, leading_dim=1 if b_along_k else 2),
                 operands,
-                from_dlpack(d3).mark_layout_dynamic(leading_dim=2),
-                cutlass.Int32(m),
-                cutlass.Int32(n),
-                cutlass.Int32(k),
-                cutlass.Int32(d3.shape[0]),
+                DynamicTensor(d3, leading_dim=2),
+                m,
+                n,
+                k,
+                d3.shape[0],
             ),
             (width_a, width_b, a_along_k, b_along_k),
         )
@@ -103,14 +100,14 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
             bind(launch_gemm, cfg),
             (a.dtype, *dtypes, a.stride(2) == 1, b.stride(2) == 1),
             (
-                from_dlpack(a.detach()).mark_layout_dynamic(leading_dim=2 if a.stride(2) == 1 else 1),
-                from_dlpack(b.detach()).mark_layout_dynamic(leading_dim=2 if b.stride(2) == 1 else 1),
+                DynamicTensor(a.detach(), leading_dim=2 if a.stride(2) == 1 else 1),
+                DynamicTensor(b.detach(), leading_dim=2 if b.stride(2) == 1 else 1),
                 operands,
-                from_dlpack(d3).mark_layout_dynamic(leading_dim=2),
-                cutlass.Int32(m),
-                cutlass.Int32(n),
-                cutlass.Int32(k),
-                cutlass.Int32(d3.shape[0]),
+                DynamicTensor(d3, leading_dim=2),
+                m,
+                n,
+                k,
+                d3.shape[0],
             ),
         )
     return d

@@ -4,10 +4,9 @@ import math
 
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.gemm.split_k_sm80 import launch_split_k
-from workbench.kernels.host import call, check_operand, check_rank
+from workbench.kernels.host import DynamicTensor, call, check_operand, check_rank
 from workbench.kernels.static import Static, bind, torch_dtype
 from workbench.kernels.tensors import device_key, expect_on_device, view_flat, zero_counters
 
@@ -35,7 +34,7 @@ def contiguous_lines(matrix):
 def view_matrix(matrix, width):
     """A matrix for CuTe with dynamic shape and pitch, aligned for accesses of `width` 16-bit elements."""
     leading = 1 if matrix.stride(1) == 1 else 0
-    return from_dlpack(matrix.detach(), assumed_align=2 * width).mark_layout_dynamic(leading_dim=leading)
+    return DynamicTensor(matrix.detach(), align=2 * width, leading_dim=leading)
 
 
 def expect_product(cfg: Static, names: Static, a, b):
@@ -80,11 +79,11 @@ def split_k_product(cfg: Static, names: Static, a, b, splits):
             view_flat(d, d.element_size() * (2 if pairs else 1)),
             view_flat(partials, 16),
             view_flat(zero_counters(a.device, tiles), 4),
-            cutlass.Int32(m),
-            cutlass.Int32(n),
-            cutlass.Int32(k),
-            cutlass.Int32(per_split),
-            cutlass.Int32(splits),
+            m,
+            n,
+            k,
+            per_split,
+            splits,
         ),
         (is_split, along_k, widths, pairs),
     )

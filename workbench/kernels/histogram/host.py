@@ -1,6 +1,5 @@
 """Host side of histograms: checks, the result, sizes of tables and of the grid, the launch."""
 
-import cutlass
 import torch
 
 from workbench.kernels.histogram.kernel import launch_histogram
@@ -36,9 +35,9 @@ def histogram(cfg: Static, names: Static, x, bins):
         (
             view_flat(x, width * x.element_size()),
             view_flat(counts, 4),
-            cutlass.Int64(x.numel()),
-            cutlass.Int32(bins),
-            cutlass.Int32(blocks),
+            x.numel(),
+            bins,
+            blocks,
         ),
         (capacity, copies, width),
     )

@@ -4,9 +4,16 @@ import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, check_rank
+from workbench.kernels.host import (
+    EXACT_DTYPES,
+    FLOAT_DTYPES,
+    DynamicTensor,
+    VectorTensor,
+    call,
+    check_operand,
+    check_rank,
+)
 from workbench.kernels.static import Static, bind
 
 
@@ -90,8 +97,7 @@ def launch_matvec(
 
 def vectors_of(tensor, width):
     """A contiguous tensor as (vectors, width): up to 2^31 elements, where a flat one has less."""
-    view = from_dlpack(tensor.view(-1, width), assumed_align=16 if width > 1 else None)
-    return view.mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
+    return VectorTensor(tensor.view(-1, width), align=16 if width > 1 else None)
 
 
 def matvec(cfg: Static, names: Static, x, vector):
@@ -118,9 +124,9 @@ def matvec(cfg: Static, names: Static, x, vector):
         (
             vectors_of(x, width),
             vectors_of(vector, width),
-            from_dlpack(y.view(-1)).mark_layout_dynamic(),
-            cutlass.Int32(y.numel()),
-            cutlass.Int32(columns // width),
+            DynamicTensor(y.view(-1)),
+            y.numel(),
+            columns // width,
         ),
         (width, turns),
     )

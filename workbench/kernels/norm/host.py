@@ -71,9 +71,9 @@ def norm(cfg: Static, names: Static, x, residual: Many, weight, bias: Many, eps)
             view_flat(shift, weight_align),
             view_flat(total, align),
             view_flat(y, align),
-            cutlass.Int32(x.numel() // columns),
-            cutlass.Int32(columns),
-            cutlass.Float32(eps),
+            x.numel() // columns,
+            columns,
+            eps,
         ),
         (width, turns, threads, rows_per_cta),
     )

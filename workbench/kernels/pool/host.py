@@ -4,9 +4,8 @@ import math
 
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import FLOAT_DTYPES, call, check_operand, check_rank
+from workbench.kernels.host import FLOAT_DTYPES, DynamicTensor, call, check_operand, check_rank
 from workbench.kernels.pool.direct import launch_pool
 from workbench.kernels.pool.strip import launch_strip, plan_tiles
 from workbench.kernels.pool.window import extent
@@ -33,8 +32,8 @@ def pool(cfg: Static, names: Static, x):
             bind(launch_strip, cfg),
             (x.dtype, tile, across, vector),
             (
-                from_dlpack(x4, assumed_align=vector * x.element_size()).mark_layout_dynamic(leading_dim=3),
-                from_dlpack(y4).mark_layout_dynamic(leading_dim=3),
+                DynamicTensor(x4, align=vector * x.element_size(), leading_dim=3),
+                DynamicTensor(y4, leading_dim=3),
             ),
             (tile, across, vector),
         )
@@ -43,8 +42,8 @@ def pool(cfg: Static, names: Static, x):
             bind(launch_pool, cfg),
             x.dtype,
             (
-                from_dlpack(x4).mark_layout_dynamic(leading_dim=3),
-                from_dlpack(y4).mark_layout_dynamic(leading_dim=3),
+                DynamicTensor(x4, leading_dim=3),
+                DynamicTensor(y4, leading_dim=3),
             ),
         )
     return y

@@ -51,9 +51,9 @@ def reduce_all(cfg: Static, names: Static, x):
             view_flat(partials, partials.element_size()),
             view_flat(result, result.element_size()),
             view_flat(zero_counters(x.device, 1), 4),
-            cutlass.Int64(x.numel()),
+            x.numel(),
             kind(start_value(cfg, x.dtype)),
-            cutlass.Int32(blocks),
+            blocks,
         ),
         (width,),
     )

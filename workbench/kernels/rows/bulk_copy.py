@@ -10,9 +10,8 @@ import cutlass
 import torch
 from cutlass import cute, pipeline
 from cutlass.cute.nvgpu import cpasync
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import call
+from workbench.kernels.host import DynamicTensor, VectorTensor, call
 from workbench.kernels.rows.column_reduce import finish_columns
 from workbench.kernels.rows.host import check_countable, check_operands, column_sizes, empty_result
 from workbench.kernels.rows.vectors import spread_columns
@@ -216,7 +215,7 @@ def in_units(tensor, least):
 
 def unit_tensor(tensor):
     """Return the CuTe tensor of what `in_units` returns."""
-    return from_dlpack(tensor, assumed_align=16).mark_compact_shape_dynamic(mode=0, stride_order=(0, 1))
+    return VectorTensor(tensor, align=16)
 
 
 def bulk_reduction(cfg: Static, names: Static, inputs: Many):
@@ -240,11 +239,11 @@ def bulk_reduction(cfg: Static, names: Static, inputs: Many):
         (*(x.dtype for x in inputs), strip, stages),
         (
             tuple(unit_tensor(x) for x in inputs),
-            from_dlpack(y.view(-1)).mark_layout_dynamic(),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
-            cutlass.Int32(batches),
-            cutlass.Int32(inputs[0].shape[0]),
+            DynamicTensor(y.view(-1)),
+            rows,
+            columns,
+            batches,
+            inputs[0].shape[0],
         ),
         (strip, stages),
     )

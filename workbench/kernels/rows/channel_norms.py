@@ -119,8 +119,8 @@ def batch_norm_training(
             value_tensor(running_mean.view(-1)),
             value_tensor(running_var.view(-1)),
             value_tensor(batches.view(-1)),
-            cutlass.Int32(x.shape[1]),
-            cutlass.Int32(x.numel() // x.shape[1]),
+            x.shape[1],
+            x.numel() // x.shape[1],
         ),
     )
     return y

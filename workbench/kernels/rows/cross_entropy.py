@@ -4,9 +4,16 @@ import cuda.bindings.driver as cuda
 import cutlass
 import torch
 from cutlass import cute
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import FLOAT_DTYPES, INDEX_DTYPES, call, check_operand, check_rank, split_by_rows
+from workbench.kernels.host import (
+    FLOAT_DTYPES,
+    INDEX_DTYPES,
+    DynamicTensor,
+    call,
+    check_operand,
+    check_rank,
+    split_by_rows,
+)
 from workbench.kernels.rows.host import access_width, flat_tensor, turns_of
 from workbench.kernels.rows.row_reduce import locate_row, reduce_row
 from workbench.kernels.rows.vectors import as_vectors, load_vectors
@@ -159,10 +166,10 @@ def cross_entropy(cfg: Static, names: Static, x, target):
             (x.dtype, target.dtype, losses.dtype, width, turns),
             (
                 flat_tensor(logits.view(-1), width),
-                from_dlpack(classes).mark_layout_dynamic(),
-                from_dlpack(part).mark_layout_dynamic(),
-                cutlass.Int32(logits.shape[0]),
-                cutlass.Int32(columns),
+                DynamicTensor(classes),
+                DynamicTensor(part),
+                logits.shape[0],
+                columns,
             ),
             (width, turns),
         )
@@ -172,10 +179,10 @@ def cross_entropy(cfg: Static, names: Static, x, target):
         bind(launch_total, cfg),
         (out.dtype, target.dtype),
         (
-            from_dlpack(losses).mark_layout_dynamic(),
-            from_dlpack(target).mark_layout_dynamic(),
-            from_dlpack(out.view(1)).mark_layout_dynamic(),
-            cutlass.Int32(rows),
+            DynamicTensor(losses),
+            DynamicTensor(target),
+            DynamicTensor(out.view(1)),
+            rows,
         ),
     )
     return out

@@ -6,13 +6,14 @@ float16 or bfloat16, and so is the result; the others may also have a type of wh
 
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
 from workbench.kernels.host import (
     COMPARED_DTYPES,
     EXACT_DTYPES,
     FLOAT_DTYPES,
+    DynamicTensor,
+    VectorTensor,
     call,
     check_not_empty,
     check_operand,
@@ -78,7 +79,7 @@ def empty_result(cfg: Static, names: Static, x):
 
 def flat_tensor(tensor, width):
     """Return the CuTe tensor of a contiguous tensor of rank 1 that is accessed by vectors of `width`."""
-    return from_dlpack(tensor, assumed_align=16 if width > 1 else None).mark_layout_dynamic()
+    return DynamicTensor(tensor, align=16 if width > 1 else None)
 
 
 def vector_tensor(tensor, width):
@@ -87,16 +88,14 @@ def vector_tensor(tensor, width):
     An extent is less than 2**31, so a flat tensor has less.
     """
     align = 16 if width > 1 else None
-    return from_dlpack(tensor.view(-1, width), assumed_align=align).mark_compact_shape_dynamic(
-        mode=0, stride_order=(0, 1)
-    )
+    return VectorTensor(tensor.view(-1, width), align=align)
 
 
 def result_tensor(cfg: Static, y, width):
     """Return the CuTe tensor of the result: as vectors if it has one value per element, else one value per row."""
     if cutlass.const_expr(cfg.result.is_whole):
         return vector_tensor(y, width)
-    return from_dlpack(y.view(-1)).mark_layout_dynamic()
+    return DynamicTensor(y.view(-1))
 
 
 def access_width(cfg: Static, run, tensors: Many):
@@ -162,8 +161,8 @@ def matrix_reduction(cfg: Static, names: Static, x, repeated: Many):
                 (flat_tensor(x.view(-1), width),),
                 tuple(flat_tensor(b, width) for b in repeated),
                 flat_tensor(result.view(-1), width) if cfg.result.is_whole else flat_tensor(result, 1),
-                cutlass.Int32(x.shape[0]),
-                cutlass.Int32(columns),
+                x.shape[0],
+                columns,
                 (),
                 (),
             ),
@@ -198,10 +197,10 @@ def row_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
             tuple(vector_tensor(x, width) for x in inputs),
             tuple(broadcast_tensor(place) for place in places),
             result_tensor(cfg, y, width),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
-            tuple(cutlass.Int32(inner) for inner in inners),
-            tuple(cutlass.Int32(size) for size in sizes),
+            rows,
+            columns,
+            tuple(inner for inner in inners),
+            tuple(size for size in sizes),
         ),
         (width, turns, ways),
     )
@@ -234,11 +233,11 @@ def column_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
             tuple(vector_tensor(x, width) for x in inputs),
             tuple(broadcast_tensor(place) for place in places),
             vector_tensor(y, width),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
-            cutlass.Int32(batches),
-            tuple(cutlass.Int32(inner) for inner in inners),
-            tuple(cutlass.Int32(size) for size in sizes),
+            rows,
+            columns,
+            batches,
+            tuple(inner for inner in inners),
+            tuple(size for size in sizes),
         ),
         (width, turns, ways),
     )

@@ -2,10 +2,9 @@
 
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
-from workbench.kernels.host import call, split_launches
+from workbench.kernels.host import DynamicTensor, call, split_launches
 from workbench.kernels.rows.host import (
     access_width,
     check_countable,
@@ -22,7 +21,7 @@ from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 def value_tensor(tensor):
     """Return the CuTe tensor of a tensor with one value per row or partial result."""
-    return from_dlpack(tensor).mark_layout_dynamic()
+    return DynamicTensor(tensor)
 
 
 def finish(step: Static, states: Many, done: Many, outputs: Many, results, parts, inner, count):
@@ -34,10 +33,10 @@ def finish(step: Static, states: Many, done: Many, outputs: Many, results, parts
             tuple(value_tensor(state) for state in states),
             tuple(value_tensor(value) for value in done),
             tuple(value_tensor(output) for output in outputs),
-            cutlass.Int32(results),
-            cutlass.Int32(parts),
-            cutlass.Int32(inner),
-            cutlass.Float32(count),
+            results,
+            parts,
+            inner,
+            count,
         ),
     )
 
@@ -59,7 +58,7 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
     sizes = tuple(place.size for place in places)
     ways = tuple(place.way for place in places)
     key = (*(x.dtype for x in inputs), *(b.dtype for b in repeated), width, turns, *ways)
-    number = cutlass.Int32(length)
+    number = length
     results, inner, count = result_numbers(cfg, rows, columns, length)
     done = inputs[:0]
     for step in cfg.steps:
@@ -74,12 +73,12 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
                 tuple(broadcast_tensor(places[n]) for n in step.level.repeated),
                 tuple(value_tensor(value) for value in done),
                 tuple(value_tensor(state) for state in states),
-                cutlass.Int32(rows),
-                cutlass.Int32(columns),
-                cutlass.Int32(parts),
+                rows,
+                columns,
+                parts,
                 () if cfg.layout == "rows" else (number,),
-                tuple(cutlass.Int32(inners[n]) for n in step.level.repeated),
-                tuple(cutlass.Int32(sizes[n]) for n in step.level.repeated),
+                tuple(inners[n] for n in step.level.repeated),
+                tuple(sizes[n] for n in step.level.repeated),
             ),
             (width, turns, ways),
         )
@@ -116,7 +115,7 @@ def write_whole(
 ):
     """Launch the kernel that writes a result with one value per element."""
     chunks = max(-(-(columns // width) // (cfg.threads * turns)), 1)  # of a row
-    number = cutlass.Int32(length)
+    number = length
     call(
         bind(launch_apply, cfg),
         key,
@@ -125,12 +124,12 @@ def write_whole(
             tuple(broadcast_tensor(places[n]) for n in cfg.result.repeated),
             tuple(value_tensor(value) for value in done),
             vector_tensor(y, width),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
-            cutlass.Int32(chunks),
+            rows,
+            columns,
+            chunks,
             () if cfg.layout == "rows" else (number,),
-            tuple(cutlass.Int32(inners[n]) for n in cfg.result.repeated),
-            tuple(cutlass.Int32(sizes[n]) for n in cfg.result.repeated),
+            tuple(inners[n] for n in cfg.result.repeated),
+            tuple(sizes[n] for n in cfg.result.repeated),
         ),
         (width, turns, ways),
     )
@@ -222,12 +221,12 @@ def reduce_piece(step: Static, inputs: Many, repeated: Many, states: Many, parts
             tuple(broadcast_tensor(place) for place in places),
             (),
             tuple(value_tensor(state) for state in states),
-            cutlass.Int32(1),
-            cutlass.Int32(columns),
-            cutlass.Int32(parts),
+            1,
+            columns,
+            parts,
             (),
-            tuple(cutlass.Int32(inner) for inner in inners),
-            tuple(cutlass.Int32(size) for size in sizes),
+            tuple(inner for inner in inners),
+            tuple(size for size in sizes),
         ),
         (width, turns, ways),
     )

@@ -6,11 +6,9 @@ Raises ValueError for shapes and TypeError for dtypes. `names` holds the operand
 
 import math
 
-import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import EXACT_DTYPES, call, check_element_count, check_operand, check_rank
+from workbench.kernels.host import EXACT_DTYPES, DynamicTensor, call, check_element_count, check_operand, check_rank
 from workbench.kernels.scan.columns import scan_columns
 from workbench.kernels.scan.lookback import scan_lookback
 from workbench.kernels.scan.rows import scan_rows
@@ -41,12 +39,12 @@ def access_width(columns, tensors: Many):
 
 def view_flat(tensor, width):
     """Return the 1-d CuTe tensor of a contiguous tensor, accessed `width` elements at a time."""
-    return from_dlpack(tensor.view(-1), assumed_align=width * tensor.element_size()).mark_layout_dynamic()
+    return DynamicTensor(tensor.view(-1), align=width * tensor.element_size())
 
 
 def view_any(tensor):
     """Return the 1-d CuTe tensor of a contiguous tensor, accessed element by element."""
-    return from_dlpack(tensor.view(-1)).mark_layout_dynamic()
+    return DynamicTensor(tensor.view(-1))
 
 
 def launch_rows(cfg: Static, inputs: Many, y):
@@ -59,7 +57,7 @@ def launch_rows(cfg: Static, inputs: Many, y):
     call(
         bind(scan_rows, cfg),
         (*kinds, width),
-        (views, view_any(y) if cfg.append_total else view_flat(y, width), cutlass.Int32(columns), cutlass.Int32(rows)),
+        (views, view_any(y) if cfg.append_total else view_flat(y, width), columns, rows),
         (width,),
     )
 
@@ -82,9 +80,9 @@ def launch_lookback(cfg: Static, inputs: Many, y):
             view_any(y) if cfg.append_total else view_flat(y, width),
             status,
             ticket,
-            cutlass.Int32(columns),
-            cutlass.Int32(tiles),
-            cutlass.Int32(ctas),
+            columns,
+            tiles,
+            ctas,
         ),
         (width,),
     )
@@ -113,7 +111,7 @@ def scan_last_axis(cfg: Static, names: Static, inputs: Many):
 
 def view_columns(tensor, shape):
     """Return the CuTe tensor of a contiguous tensor, viewed as (batches, scan axis, columns)."""
-    return from_dlpack(tensor.view(shape)).mark_layout_dynamic(leading_dim=2)
+    return DynamicTensor(tensor.view(shape), leading_dim=2)
 
 
 def scan_other_axis(cfg: Static, names: Static, inputs: Many):
@@ -132,9 +130,9 @@ def scan_other_axis(cfg: Static, names: Static, inputs: Many):
         (
             views,
             view_columns(y, (batches, rows, columns)),
-            cutlass.Int32(batches),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
+            batches,
+            rows,
+            columns,
         ),
     )
     return y

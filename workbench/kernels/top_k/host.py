@@ -1,6 +1,5 @@
 """Host side of top-k: checks, results, the launch."""
 
-import cutlass
 import torch
 
 from workbench.kernels.host import call, check_operand, check_rank
@@ -39,9 +38,9 @@ def select_largest(cfg: Static, x, k, key):
             view_flat(x, width * x.element_size()),
             view_flat(values, values.element_size()),
             view_flat(indices, 8),
-            cutlass.Int32(rows),
-            cutlass.Int32(columns),
-            cutlass.Int32(k),
+            rows,
+            columns,
+            k,
         ),
         (blocks, warps, rows_per_cta, width),
     )

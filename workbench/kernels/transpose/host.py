@@ -3,7 +3,7 @@
 import cutlass
 import torch
 
-from workbench.kernels.host import call, check_operand, check_rank
+from workbench.kernels.host import DynamicTensor, call, check_operand, check_rank
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import device_key, expect_contiguous, view_last
 from workbench.kernels.transpose.tiled import launch_transpose
@@ -12,11 +12,21 @@ from workbench.kernels.transpose.tma import launch_transpose_tma
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes -> a type of as many bits
 
 
+class PitchedMatrix(DynamicTensor):
+    """A contiguous matrix whose rows have a dynamic multiple of some number of elements."""
+
+    def __init__(self, matrix, multiple):
+        super().__init__(matrix, align=multiple * matrix.element_size(), leading_dim=1)
+        self.multiple = multiple
+
+    def as_cute(self):
+        """Return the CuTe tensor."""
+        return super().as_cute().mark_compact_shape_dynamic(mode=1, stride_order=(0, 1), divisibility=self.multiple)
+
+
 def view_pitched(matrix, multiple):
     """A matrix for CuTe whose row pitch is a multiple of `multiple` elements: accesses of that width are aligned."""
-    return view_last(matrix, multiple * matrix.element_size()).mark_compact_shape_dynamic(
-        mode=1, stride_order=(0, 1), divisibility=multiple
-    )
+    return PitchedMatrix(matrix.detach(), multiple)
 
 
 def word_length(x, y):
@@ -47,7 +57,7 @@ def transpose_into(cfg: Static, names: Static, x, y):
     check_operand("the result", y, x.t().shape, (x.dtype,))
     expect_contiguous(x, y)
     bits, turned = x.view(BITS[x.element_size()]), y.view(BITS[x.element_size()])
-    rows, columns = cutlass.Int32(x.shape[0]), cutlass.Int32(x.shape[1])
+    rows, columns = x.shape
     if cutlass.const_expr(cfg.by_tma):
         expect_tma(names, bits, turned)
         width, source, target = 16 // bits.element_size(), view_last(bits), view_last(turned)

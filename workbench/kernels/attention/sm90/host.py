@@ -2,15 +2,13 @@
 
 import functools
 
-import cutlass
 import cutlass.utils as utils
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d
 from workbench.kernels.attention.sm90.kernel import attention, fits_output
 from workbench.kernels.attention.sm90.pack import make_tma_readable
-from workbench.kernels.host import call
+from workbench.kernels.host import DynamicTensor, call
 from workbench.kernels.static import Static, bind, torch_dtype
 
 
@@ -23,7 +21,7 @@ def count_sms():
 def permuted_view(tensor, *order):
     """Return the CuTe tensor of a tensor with permuted axes and dynamic shape."""
     leading = order.index(3)
-    return from_dlpack(tensor.detach().permute(order), assumed_align=16).mark_layout_dynamic(leading_dim=leading)
+    return DynamicTensor(tensor.detach().permute(order), align=16, leading_dim=leading)
 
 
 def launch_attention(cfg: Static, q, k, v, out, scale, ctas):
@@ -44,9 +42,9 @@ def launch_attention(cfg: Static, q, k, v, out, scale, ctas):
             permuted_view(k, 2, 3, 1, 0),
             permuted_view(v, 3, 2, 1, 0),
             permuted_view(out, 2, 3, 1, 0),
-            cutlass.Float32(scale),
-            cutlass.Int32(section),
-            cutlass.Int32(ctas),
+            scale,
+            section,
+            ctas,
         ),
         (width, by_tma),
     )

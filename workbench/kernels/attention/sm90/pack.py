@@ -3,9 +3,8 @@
 import cuda.bindings.driver as cuda
 import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import call
+from workbench.kernels.host import DynamicTensor, call
 
 
 @cute.kernel
@@ -37,7 +36,7 @@ def make_tma_readable(tensor):
     batch, heads, rows, dim = tensor.shape
     padded = torch.empty(batch, heads, rows, (dim + 7) // 8 * 8, dtype=tensor.dtype, device=tensor.device)
     copy = padded[..., :dim]
-    source = from_dlpack(tensor.detach()).mark_layout_dynamic(leading_dim=3)
-    target = from_dlpack(copy).mark_layout_dynamic(leading_dim=3)
+    source = DynamicTensor(tensor.detach(), leading_dim=3)
+    target = DynamicTensor(copy, leading_dim=3)
     call(pack, tensor.dtype, (source, target))
     return copy

@@ -2,7 +2,6 @@
 
 import math
 
-import cutlass
 import torch
 
 from workbench.kernels.conv.channels_last.kernel import launch_conv2d
@@ -88,7 +87,7 @@ def conv2d(cfg: Static, names: Static, x, w, stride, padding, dilation):
             geometry,
             int32s(*w.shape[2:]),
             int32s(*dilation),
-            cutlass.Int32(filters),
+            filters,
         ),
         (width, pairs),
     )

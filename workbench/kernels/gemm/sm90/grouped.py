@@ -17,7 +17,6 @@ import cutlass.cute as cute
 import cutlass.pipeline as pipeline
 import torch
 from cutlass.cute.nvgpu import cpasync
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.gemm.sm90.epilogue import (
     convert_subtile,
@@ -30,7 +29,7 @@ from workbench.kernels.gemm.sm90.host import can_store_by_tma, check_axes, check
 from workbench.kernels.gemm.sm90.mainloop import load_k_tiles, multicast_masks, multiply, partition_load
 from workbench.kernels.gemm.sm90.mma import batch_last, make_fragments, make_loads, make_pipeline
 from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
-from workbench.kernels.host import INDEX_DTYPES, call, check_group_ends, check_operand
+from workbench.kernels.host import INDEX_DTYPES, DynamicTensor, call, check_group_ends, check_operand
 from workbench.kernels.static import Static, bind, dtype, torch_dtype
 
 
@@ -317,7 +316,7 @@ def ggemm(cfg: Static, names: Static, a, b, offsets):
     call(
         bind(launch_ggemm, cfg),
         (by_tma, left_along_k, right_along_k),
-        (left, right, from_dlpack(ends).mark_layout_dynamic(), result_view(cfg, d3, by_tma)),
+        (left, right, DynamicTensor(ends), result_view(cfg, d3, by_tma)),
         (by_tma, max_active_clusters(cfg)),
     )
     return d

@@ -7,14 +7,13 @@ for dtypes.
 import cuda.bindings.driver as cuda
 import cutlass
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.epilogue import broadcast_view
 from workbench.kernels.gemm.sm90.kernel import launch_gemm
 from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
 from workbench.kernels.gemm.sm90.reduction import launch_finish, launch_gemm_reduce
 from workbench.kernels.gemm.sm90.split_k import launch_cluster_split, launch_combine
-from workbench.kernels.host import EXACT_DTYPES, call, check_not_empty, check_operand, check_rank
+from workbench.kernels.host import EXACT_DTYPES, DynamicTensor, call, check_not_empty, check_operand, check_rank
 from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
@@ -61,17 +60,17 @@ def can_load_pairs(view):
 def matrix_view(cfg: Static, view):
     """Return the CuTe tensor of a (batch, m, n) epilogue operand; its alignment tells the kernel to load pairs."""
     if cutlass.const_expr(cfg.swap):
-        return from_dlpack(view.transpose(1, 2)).mark_layout_dynamic(leading_dim=1)
+        return DynamicTensor(view.transpose(1, 2), leading_dim=1)
     alignment = 2 * view.element_size() if can_load_pairs(view) else None
-    return from_dlpack(view, assumed_align=alignment).mark_layout_dynamic(leading_dim=2)
+    return DynamicTensor(view, align=alignment, leading_dim=2)
 
 
 def result_view(cfg: Static, d, by_tma):
     """Return the CuTe tensor of the (batch, m, n) result, transposed if the kernel computes the transpose."""
     alignment = 16 if by_tma else None
     if cutlass.const_expr(cfg.swap):
-        return from_dlpack(d.transpose(1, 2), assumed_align=alignment).mark_layout_dynamic(leading_dim=1)
-    return from_dlpack(d, assumed_align=alignment).mark_layout_dynamic(leading_dim=2)
+        return DynamicTensor(d.transpose(1, 2), align=alignment, leading_dim=1)
+    return DynamicTensor(d, align=alignment, leading_dim=2)
 
 
 def can_store_by_tma(cfg: Static, d):
@@ -116,12 +115,12 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
             left,
             right,
             tuple(
-                matrix_view(cfg, view) if read.along == "both" else from_dlpack(view).mark_layout_dynamic()
+                matrix_view(cfg, view) if read.along == "both" else DynamicTensor(view)
                 for view, read in zip(views, cfg.reads, strict=True)
             ),
             (
-                from_dlpack(partials, assumed_align=16).mark_layout_dynamic(),
-                from_dlpack(flags).mark_layout_dynamic(),
+                DynamicTensor(partials, align=16),
+                DynamicTensor(flags),
             )
             if cfg.stream_k
             else (),
@@ -181,16 +180,16 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
             left,
             right,
             tuple(
-                matrix_view(cfg, view) if read.along == "both" else from_dlpack(view).mark_layout_dynamic()
+                matrix_view(cfg, view) if read.along == "both" else DynamicTensor(view)
                 for view, read in zip(views, cfg.reads, strict=True)
             ),
             (
-                from_dlpack(partials, assumed_align=16).mark_layout_dynamic(),
-                from_dlpack(flags).mark_layout_dynamic(),
+                DynamicTensor(partials, align=16),
+                DynamicTensor(flags),
             )
             if cfg.stream_k
             else (),
-            from_dlpack(partial).mark_layout_dynamic(leading_dim=2),
+            DynamicTensor(partial, leading_dim=2),
         ),
         (max_clusters,),
     )
@@ -198,9 +197,9 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
         bind(launch_finish, cfg),
         (d.dtype,),
         (
-            from_dlpack(partial).mark_layout_dynamic(leading_dim=2),
-            from_dlpack(d.view(-1, d.shape[-1])).mark_layout_dynamic(leading_dim=1),
-            cutlass.Int32(n if cfg.reduces_rows else m),
+            DynamicTensor(partial, leading_dim=2),
+            DynamicTensor(d.view(-1, d.shape[-1]), leading_dim=1),
+            n if cfg.reduces_rows else m,
         ),
     )
     if cutlass.const_expr(cfg.keepdim):
@@ -222,9 +221,9 @@ def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
-        from_dlpack(broadcast_view(operand, d.shape)).mark_layout_dynamic(leading_dim=2)
+        DynamicTensor(broadcast_view(operand, d.shape), leading_dim=2)
         if read.along == "both"
-        else from_dlpack(operand.detach()).mark_layout_dynamic()
+        else DynamicTensor(operand.detach())
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     if cutlass.const_expr(cfg.in_cluster):
@@ -245,7 +244,7 @@ def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
     call(
         bind(launch_combine, cfg),
         (*dtypes, d.dtype),
-        (from_dlpack(partial).mark_layout_dynamic(leading_dim=2), views, result_view(cfg, d3, False)),
+        (DynamicTensor(partial, leading_dim=2), views, result_view(cfg, d3, False)),
     )
     return d
 

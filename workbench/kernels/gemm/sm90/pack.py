@@ -8,9 +8,8 @@ import cutlass
 import cutlass.cute as cute
 import cutlass.utils as utils
 import torch
-from cutlass.cute.runtime import from_dlpack
 
-from workbench.kernels.host import call
+from workbench.kernels.host import DynamicTensor, call
 from workbench.kernels.static import Static, bind, dtype, torch_dtype
 
 
@@ -138,8 +137,8 @@ def is_tma_readable(tensor):
 def source_view(tensor):
     """Return a CuTe tensor of a (batch, rows, k) tensor with any strides."""
     if 1 not in tensor.stride()[1:]:
-        return from_dlpack(tensor).mark_layout_dynamic()
-    return from_dlpack(tensor).mark_layout_dynamic(leading_dim=2 if tensor.stride(2) == 1 else 1)
+        return DynamicTensor(tensor)
+    return DynamicTensor(tensor, leading_dim=2 if tensor.stride(2) == 1 else 1)
 
 
 def make_tma_readable(cfg: Static, tensor, any_major):
@@ -157,7 +156,7 @@ def make_tma_readable(cfg: Static, tensor, any_major):
     call(
         bind(launch_pack, cfg),
         (along_k, tensor.stride(1) == 1),
-        (source_view(tensor), from_dlpack(copy, assumed_align=16).mark_layout_dynamic(leading_dim=2)),
+        (source_view(tensor), DynamicTensor(copy, align=16, leading_dim=2)),
         (along_k,),
     )
     return copy
@@ -184,7 +183,7 @@ def make_operand(cfg: Static, tensor, transposed, any_major):
     view = view if view.dim() == 3 else view.unsqueeze(0)
     packed = make_tma_readable(cfg, view, any_major)
     along_k = packed.stride(2) == 1
-    made = (from_dlpack(packed, assumed_align=16).mark_layout_dynamic(leading_dim=2 if along_k else 1), along_k)
+    made = (DynamicTensor(packed, align=16, leading_dim=2 if along_k else 1), along_k)
     if packed is view:
         operand_tensors[key] = (weakref.ref(tensor, lambda _: operand_tensors.pop(key, None)), place, made)
     return made
@@ -211,12 +210,12 @@ def split_operand(cfg: Static, tensor, transposed, left):
         (along_k, view.stride(1) == 1, left),
         (
             source_view(view),
-            from_dlpack(parts, assumed_align=16).mark_layout_dynamic(leading_dim=2),
-            cutlass.Int32(padded),
+            DynamicTensor(parts, align=16, leading_dim=2),
+            padded,
         ),
         (along_k, left),
     )
-    return from_dlpack(parts, assumed_align=16).mark_layout_dynamic(leading_dim=2), True
+    return DynamicTensor(parts, align=16, leading_dim=2), True
 
 
 def make_operands(cfg: Static, a, b):

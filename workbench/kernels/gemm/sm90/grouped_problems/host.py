@@ -1,15 +1,11 @@
 """Host side of many products in one launch: the table of problems, memory for descriptors, the launch."""
 
-import cuda.bindings.driver as cuda
-import cutlass
-import cutlass.cute as cute
 import torch
-from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.gemm.sm90.grouped_problems.kernel import MAP_BYTES, launch_grouped
 from workbench.kernels.gemm.sm90.host import result_view
 from workbench.kernels.gemm.sm90.pack import make_operands, max_active_clusters
-from workbench.kernels.host import call, compiled
+from workbench.kernels.host import DynamicTensor, call, compile_launch, compiled
 from workbench.kernels.static import Static, bind
 from workbench.kernels.tensors import device_key
 
@@ -51,10 +47,10 @@ def prepare_operands(cfg: Static, problems, max_clusters):
         left,
         right,
         result_view(cfg, d.unsqueeze(0), True),
-        from_dlpack(table).mark_layout_dynamic(leading_dim=1),
-        from_dlpack(places, assumed_align=MAP_BYTES).mark_layout_dynamic(leading_dim=1),
-        cutlass.Int32(total),
-        cutlass.Int32(clusters),
+        DynamicTensor(table, leading_dim=1),
+        DynamicTensor(places, align=MAP_BYTES, leading_dim=1),
+        total,
+        clusters,
     )
 
 
@@ -73,5 +69,4 @@ def compile_problems(cfg, operands):
     """Compile what `launch_problems` launches, where that is not done yet."""
     key = (bind(launch_grouped, cfg), (device_key(),))
     if key not in compiled:
-        stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
-        compiled[key] = cute.compile(key[0], *operands, stream)
+        compiled[key] = compile_launch(key[0], operands)

@@ -1,0 +1,145 @@
+"""Host time of a call on a GPU: what the planner's first version for each problem costs beside torch eager, in one run.
+
+    python tests/bench/host_time_on_gpu.py [PROBLEM ...] [--out tests/bench/results/h100_host_time.json]
+
+Small sizes, so that the host is what is waited for. A sample is the wall time of CALLS calls without a synchronisation
+between them, divided by CALLS; torch and the kernel take turns; the row has medians over SAMPLES samples, in us, and
+the time of one call from an idle GPU to its end (`alone_us`), host included. Needs a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version as version_of
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from workbench import problems
+from workbench.problems import with_settings
+from workbench.session import Session
+
+CALLS, SAMPLES = 100, 21
+
+
+def load_module(path: Path, name: str) -> ModuleType:
+    """A Python file as a module."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def small_source(name: str) -> str:
+    """The problem's text with sizes for which the host is what is waited for: those of its shrunk case."""
+    session = Session.create(name, root=Path(tempfile.mkdtemp()), executor="gpu")
+    with session:
+        case = next((case for case in session.facts.cases if case.name == "shrunk"), session.facts.cases[0])
+        return with_settings(session.problem.source, case.settings)
+
+
+def time_calls(call: object, inputs: list[object]) -> float:
+    """Host microseconds of one of CALLS calls."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        call(*inputs)  # type: ignore[operator]
+    spent = time.perf_counter() - start
+    torch.cuda.synchronize()
+    return spent / CALLS * 1e6
+
+
+def time_alone(call: object, inputs: list[object]) -> float:
+    """Microseconds from an idle GPU to the end of one call."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    call(*inputs)  # type: ignore[operator]
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e6
+
+
+def measure(name: str, folder: Path) -> dict[str, object]:
+    """The row of one problem."""
+    label = Path(name).stem
+    problem_path = folder / f"{label}.py"
+    problem_path.write_text(small_source(name))
+    with Session.create(problem_path.as_posix(), root=folder / "sessions", executor="gpu") as session:
+        version = session.generate(test=False)
+        assert version is not None
+        candidate_path = folder / f"{label}_candidate.py"
+        candidate_path.write_text(version.proposal.candidate.source)
+        title = version.proposal.title
+    problem, candidate = load_module(problem_path, label), load_module(candidate_path, f"{label}_candidate")
+    with torch.no_grad():
+        inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in problem.get_inputs()]
+        torch.manual_seed(0)
+        models = {"torch": problem.Model(*problem.get_init_inputs()).cuda()}
+        torch.manual_seed(0)
+        models["kernel"] = candidate.ModelNew(*problem.get_init_inputs()).cuda()
+        for model in models.values():
+            for _ in range(5):
+                model(*inputs)
+        samples: dict[str, list[float]] = {f"{key}_{kind}": [] for key in models for kind in ("host_us", "alone_us")}
+        for _ in range(SAMPLES):
+            for key, model in models.items():
+                samples[f"{key}_host_us"].append(time_calls(model, inputs))
+                samples[f"{key}_alone_us"].append(time_alone(model, inputs))
+        launches = count_launches(models["kernel"], inputs)
+    return {
+        "problem": label,
+        "title": title,
+        "launches": launches,
+        **{key: round(statistics.median(values), 2) for key, values in samples.items()},
+        "samples": {key: [round(value, 2) for value in values] for key, values in samples.items()},
+    }
+
+
+def count_launches(model: torch.nn.Module, inputs: list[object]) -> int:
+    """Kernels that one call launches."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        model(*inputs)
+        torch.cuda.synchronize()
+    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profile.events())
+
+
+def main() -> None:
+    """Measure and print each row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", default=[*problems.shipped()])
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.problems:
+            try:
+                row = measure(name, Path(folder))
+            except Exception as error:
+                print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+                continue
+            rows.append(row)
+            print(
+                f"{row['problem']:22} {row['launches']} launches  kernel {row['kernel_host_us']:7.1f}  "
+                f"torch {row['torch_host_us']:7.1f}  alone {row['kernel_alone_us']:7.1f} {row['torch_alone_us']:7.1f}",
+                flush=True,
+            )
+    if arguments.out:
+        head = {
+            "gpu": torch.cuda.get_device_name(),
+            "date": datetime.now(UTC).isoformat(timespec="minutes"),
+            "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi")},
+        }
+        arguments.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
