@@ -98,6 +98,7 @@ def check(body: str, found: Computation) -> None:
         ("torch.clamp(self.linear(x), min=0.1) - self.column", ">> bias() >> max(0.1) >> sub(t1, along=m)"),
         ("torch.min(self.linear(x), self.s)", ">> bias() >> min(t1)"),
         ("(self.linear(x) + self.c) - 1.5", ">> bias(bias0) >> bias() >> sub(1.5)"),
+        ("F.softsign(F.logsigmoid(self.linear(x)))", ">> bias() >> logsigmoid() >> softsign()"),
     ],
 )
 def test_chains_are_fused(body: str, epilogues: str) -> None:

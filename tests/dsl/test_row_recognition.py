@@ -163,6 +163,7 @@ def test_what_is_proposed_first_on_hopper_computes_the_module(
         ("1 / (2 - x)", ONE, "elementwise("),
         ("torch.add(x, y, alpha=3)", TWO, "elementwise(add(x, mul(y, 3)))"),
         ("F.elu(x, 0.5)", ONE, "elementwise(elu(x, 0.5))"),
+        ("F.logsigmoid(x) * y", TWO, "elementwise(mul(logsigmoid(x), y))"),
         ("torch.minimum(x, torch.tensor(0.5))", ONE, "elementwise(min(x, 0.5))"),
         ("x.sum(1, keepdim=True).logsumexp(1, keepdim=True).amax(1, keepdim=True)", ONE, "reduce(x, op=sum, axis=last"),
         ("(x.mean(-1, keepdim=True) * 2).max(-1, keepdim=True)[0]", ONE, "rowwise(mul(mean(x), 2), axis=last"),

@@ -5,54 +5,15 @@ If they differ, a kernel written for one may be wrong at the other.
 
 from __future__ import annotations
 
+from workbench.language.expressions.scalars import ATEN
 from workbench.records import Operation
 
+# calls that calculate with numbers: those of the language's functions, and others
 ARITHMETIC = (
-    "add",
-    "sub",
-    "rsub",
-    "mul",
-    "div",
-    "true_divide",
-    "floor_divide",
-    "pow",
-    "remainder",
-    "fmod",
-    "clamp",
-    "clamp_min",
-    "clamp_max",
-    "maximum",
-    "minimum",
-    "addmm",
-    "baddbmm",
-    "addcmul",
-    "addcdiv",
-    "lerp",
-    "ge",
-    "gt",
-    "le",
-    "lt",
-    "eq",
-    "ne",
-    "where",
-    "masked_fill",
-    "leaky_relu",
-    "elu",
-    "softplus",
-    "hardtanh",
-    "threshold",
-    "hardshrink",
-    "softshrink",
-    "celu",
-    "rrelu",
-    "scalar_tensor",
-    "full_like",
-    "var",
-    "var_mean",
-    "std",
-    "topk",
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_attention_math",
+    *(name for name, (function, call) in ATEN.items() if function.values > 1 or call.numbers),
+    *("floor_divide", "remainder", "fmod", "addmm", "baddbmm", "addcmul", "addcdiv", "lerp", "rrelu"),
+    *("scalar_tensor", "full_like", "var", "var_mean", "std", "topk"),
+    *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"),
 )
 PARTS = ("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tril", "triu", "as_strided")
 GROUPS = {"native_group_norm": 6, "convolution": 8}  # position of the operand that holds the number of groups

@@ -6,7 +6,7 @@ The epilogues are calls in order, with the tensors that they read.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from workbench.language import Call
 from workbench.language.operations.epilogue import NAMES
@@ -15,6 +15,7 @@ from workbench.proposers.recognition.scalars import THROUGH, parse_constant, sca
 from workbench.records import Facts, Operation, TensorSpec, record
 
 COMMUTING = ("add", "mul", "maximum", "minimum")
+Step = tuple[object, ...]
 # reads a tensor that is combined with an operation's result: (its expression, "n", "m" or "both" as its axes)
 Read = Callable[[Facts, Operation, str], tuple[str, str] | None]
 
@@ -107,7 +108,8 @@ def _binary(
     """(call, the value to which it applies, the tensors it reads) of an operation on two values."""
     name, (left, right) = aten_name(op), op.operands
     for a, b in ((left, right), (right, left)):
-        if name == "mul" and a in by_name and (gated := _gate(by_name, a, b)) is not None:
+        gates = MUL_GATES if name == "mul" else DIV_GATES if name == "div" and (a, b) == (left, right) else {}
+        if a in by_name and (gated := _gate(by_name, a, b, gates)) is not None:
             return Call(name=gated), a, []
     if left not in by_name:
         if name not in COMMUTING or right not in by_name:
@@ -145,8 +147,11 @@ def _with_tensor(name: str, along: str, taken: tuple[str, ...]) -> Call:
     return Call(name=BINARY[name], positional=(role,), named=() if along == "both" else (("along", along),))
 
 
-def _gate(by_name: dict[str, Operation], a: str, b: str) -> str | None:
-    """The function of a * b if b is a gate of a: sigmoid(a), tanh(softplus(a)), clamp((a + 3) / 6, 0, 1)."""
+def _gate(by_name: dict[str, Operation], a: str, b: str, gates: Mapping[tuple[Step, ...], str]) -> str | None:
+    """The function of a * b if b is a gate of a: sigmoid(a), tanh(softplus(a)), clamp((a + 3) / 6, 0, 1).
+
+    Likewise of a / b: 1 + abs(a).
+    """
     calls: list[Operation] = []
     while b != a and b in by_name and len(calls) < 4:
         calls.append(by_name[b])
@@ -156,13 +161,13 @@ def _gate(by_name: dict[str, Operation], a: str, b: str) -> str | None:
     return (
         None
         if any(op.keywords for op in calls)
-        else GATES.get(tuple((aten_name(op), *(parse_number(text) for text in op.operands[1:])) for op in calls))
+        else gates.get(tuple((aten_name(op), *(parse_number(text) for text in op.operands[1:])) for op in calls))
     )
 
 
-Step = tuple[object, ...]
 THREE: Step = ("add", 3.0)
-GATES: dict[tuple[Step, ...], str] = {  # the last step first
+DIV_GATES: dict[tuple[Step, ...], str] = {(("add", 1.0), ("abs",)): "softsign"}
+MUL_GATES: dict[tuple[Step, ...], str] = {  # the last step first
     (("sigmoid",),): "silu",
     (("tanh",), ("softplus",)): "mish",
     (("tanh",), ("softplus", 1.0, 20.0)): "mish",

@@ -7,53 +7,11 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.expressions.lowering import call
+from workbench.language.expressions.scalars import ATEN
 from workbench.proposers.recognition.graph import Unrecognised, parse_number, plain_name
 from workbench.records import Operation
 
 Build = Callable[[str], object]
-SAME = (
-    "relu",
-    "sigmoid",
-    "tanh",
-    "exp",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "neg",
-    "abs",
-    "silu",
-    "reciprocal",
-    "sign",
-    "floor",
-    "ceil",
-    "expm1",
-    "log1p",
-    "erf",
-    "sin",
-    "cos",
-    "square",
-    "hardsigmoid",
-    "hardswish",
-    "mish",
-)
-TWO = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "div": "div",
-    "true_divide": "div",
-    "maximum": "max",
-    "minimum": "min",
-    "gt": "gt",
-    "ge": "ge",
-    "lt": "lt",
-    "le": "le",
-    "eq": "eq",
-    "ne": "ne",
-    "xlogy": "xlogy",
-    "clamp_min": "max",
-    "clamp_max": "min",
-}
 THROUGH = (
     "detach",
     "alias",
@@ -65,6 +23,7 @@ THROUGH = (
     "scalar_tensor",
 )
 ROUNDED = {"float32": None, "float16": "to_f16", "bfloat16": "to_bf16"}  # type of a cast -> the function that rounds
+TWO = frozenset(name for name, (function, _) in ATEN.items() if function.values == 2 and not function.is_composed)
 LIMIT = 1e30  # the language has no larger constants
 
 
@@ -83,6 +42,13 @@ def find_argument(op: Operation, place: int, name: str, default: str) -> str:
     return op.operands[place] if len(op.operands) > place else dict(op.keywords).get(name, default)
 
 
+def find_number(op: Operation, name: str) -> str:
+    """The text of an argument of an element-wise call, given by position or by name, or its default."""
+    function, call_of = ATEN[plain_name(op)]
+    names = [argument for argument, _ in call_of.numbers]
+    return find_argument(op, function.values + names.index(name), name, dict(call_of.numbers)[name])
+
+
 def scalar_expression(op: Operation, build: Build) -> object:
     """The expression of an element-wise call. Raises `Unrecognised`."""
     name = plain_name(op)
@@ -92,14 +58,23 @@ def scalar_expression(op: Operation, build: Build) -> object:
         return parse_constant(dict(op.keywords).get("value", ""))
     if name in THROUGH:
         return parse_constant(op.operands[0]) if name == "scalar_tensor" else build(op.operands[0])
-    if name in SAME and len(op.operands) == 1 and not op.keywords:
-        return call(name, build(op.operands[0]))
-    if name in TWO and len(op.operands) == 2 and not (set(dict(op.keywords)) - {"alpha"}):
-        return _binary(op, TWO[name], build)
-    made = SPECIAL.get(name)
-    if made is None:
+    if name in COMPOSED:
+        return COMPOSED[name](op, build)
+    if name not in ATEN:
         raise Unrecognised(name)
-    return made(op, build)
+    return _function(op, build)
+
+
+def _function(op: Operation, build: Build) -> object:
+    """A call of the language's function for an ATen call: of its values, then of its numbers."""
+    function, aten_call = ATEN[plain_name(op)]
+    numbers = [argument for argument, _ in aten_call.numbers]
+    if len(op.operands) < function.values or set(dict(op.keywords)) - {*numbers}:
+        raise Unrecognised(plain_name(op))
+    if function.values == 2:
+        return _binary(op, function.name, build)
+    values = [build(item) for item in op.operands[: function.values]]
+    return call(function.name, *values, *(parse_constant(find_number(op, argument)) for argument in numbers))
 
 
 def _cast(op: Operation, build: Build) -> object:
@@ -112,6 +87,8 @@ def _cast(op: Operation, build: Build) -> object:
 
 
 def _binary(op: Operation, name: str, build: Build) -> object:
+    if len(op.operands) != 2:
+        raise Unrecognised(name)
     second = build(op.operands[1])
     alpha = dict(op.keywords).get("alpha")
     if alpha not in (None, "1"):
@@ -122,7 +99,7 @@ def _binary(op: Operation, name: str, build: Build) -> object:
 
 
 def _rsub(op: Operation, build: Build) -> object:
-    if find_argument(op, 2, "alpha", "1") != "1":
+    if find_number(op, "alpha") != "1":
         raise Unrecognised("rsub")
     return call("sub", build(op.operands[1]), build(op.operands[0]))
 
@@ -143,19 +120,15 @@ def _pow(op: Operation, build: Build) -> object:
 
 def _clamp(op: Operation, build: Build) -> object:
     value = build(op.operands[0])
-    least, most = find_argument(op, 1, "min", "None"), find_argument(op, 2, "max", "None")
-    if plain_name(op) == "hardtanh":
-        least, most = find_argument(op, 1, "min_val", "-1.0"), find_argument(op, 2, "max_val", "1.0")
+    names = ("min_val", "max_val") if plain_name(op) == "hardtanh" else ("min", "max")
+    least, most = (find_number(op, name) for name in names)
     if least != "None":
         value = call("max", value, build(least))
     return call("min", value, build(most)) if most != "None" else value
 
 
 def _elu(op: Operation, build: Build) -> object:
-    alpha, scale, inner = (
-        parse_number(find_argument(op, place, name, "1"))
-        for place, name in ((1, "alpha"), (2, "scale"), (3, "input_scale"))
-    )
+    alpha, scale, inner = (parse_number(find_number(op, name)) for name in ("alpha", "scale", "input_scale"))
     if alpha is None or scale is None or inner != 1.0:
         raise Unrecognised("elu")
     made = call("elu", build(op.operands[0]), alpha)
@@ -163,31 +136,27 @@ def _elu(op: Operation, build: Build) -> object:
 
 
 def _celu(op: Operation, build: Build) -> object:
-    alpha, x = parse_constant(find_argument(op, 1, "alpha", "1.0")), build(op.operands[0])
+    alpha, x = parse_constant(find_number(op, "alpha")), build(op.operands[0])
     if alpha == 1:
         return call("elu", x)
     return call("where", call("gt", x, 0), x, call("mul", call("expm1", call("div", x, alpha)), alpha))
 
 
 def _softplus(op: Operation, build: Build) -> object:
-    if (parse_number(find_argument(op, 1, "beta", "1")), parse_number(find_argument(op, 2, "threshold", "20"))) != (
-        1.0,
-        20.0,
-    ):
+    if [parse_number(find_number(op, name)) for name in ("beta", "threshold")] != [1.0, 20.0]:
         raise Unrecognised("softplus")  # beyond 20 the two branches of torch agree in float32
     return call("softplus", build(op.operands[0]))
 
 
 def _gelu(op: Operation, build: Build) -> object:
-    return call(
-        "gelu_tanh" if find_argument(op, 1, "approximate", "none").strip("'") == "tanh" else "gelu",
-        build(op.operands[0]),
-    )
+    is_tanh = find_number(op, "approximate").strip("'") == "tanh"
+    return call("gelu_tanh" if is_tanh else "gelu", build(op.operands[0]))
 
 
 def _threshold(op: Operation, build: Build) -> object:
     x = build(op.operands[0])
-    return call("where", call("gt", x, parse_constant(op.operands[1])), x, parse_constant(op.operands[2]))
+    limit, below = (parse_constant(find_number(op, name)) for name in ("threshold", "value"))
+    return call("where", call("gt", x, limit), x, below)
 
 
 def _where(op: Operation, build: Build) -> object:
@@ -210,12 +179,12 @@ def _bitwise_not(op: Operation, build: Build) -> object:
 
 
 def _shrink(op: Operation, build: Build) -> object:
-    x, lambd = build(op.operands[0]), parse_constant(find_argument(op, 1, "lambd", "0.5"))
+    x, lambd = build(op.operands[0]), parse_constant(find_number(op, "lambd"))
     below = call("sub", x, call("min", call("max", x, call("neg", lambd)), lambd))
     return below if plain_name(op) == "softshrink" else call("where", call("gt", call("abs", x), lambd), x, 0)
 
 
-SPECIAL: dict[str, Callable[[Operation, Build], object]] = {
+COMPOSED: dict[str, Callable[[Operation, Build], object]] = {
     "rsub": _rsub,
     "pow": _pow,
     "clamp": _clamp,
@@ -227,9 +196,6 @@ SPECIAL: dict[str, Callable[[Operation, Build], object]] = {
     "threshold": _threshold,
     "softshrink": _shrink,
     "hardshrink": _shrink,
-    "leaky_relu": lambda op, build: call(
-        "leaky_relu", build(op.operands[0]), parse_constant(find_argument(op, 1, "negative_slope", "0.01"))
-    ),
     "relu6": lambda op, build: call("min", call("relu", build(op.operands[0])), 6),
     "where": lambda op, build: _where(op, build),
     "fill": lambda op, build: parse_constant(op.operands[1]),

@@ -8,20 +8,35 @@ from __future__ import annotations
 
 import dataclasses
 
+from workbench.language.expressions.scalars import ATEN
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, names, parse_number, plain_name
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction
-from workbench.proposers.recognition.scalars import SAME, SPECIAL, THROUGH, TWO
+from workbench.proposers.recognition.scalars import THROUGH, TWO
 from workbench.records import Facts, Operation
 
 CONSTANT = "constant"
 NEUTRAL = ("sum", "mean", "prod", "amax", "amin", "max", "min", "logsumexp")  # of one element: that element
-BY_ELEMENT = {*SAME, *TWO, *SPECIAL, *THROUGH} - {"expand", "expand_as", "scalar_tensor"}
+BY_ELEMENT = {*ATEN, *THROUGH} - {"expand", "expand_as", "scalar_tensor"}
 
 
 def simplify(facts: Facts) -> Facts:
     """The same computation with fewer operations."""
-    graph = _drop_single_reductions(_fold_constants(facts.graph))
+    graph = _drop_single_reductions(_fold_constants(_take_results(facts.graph)))
     return facts if graph == facts.graph else dataclasses.replace(facts, graph=graph)
+
+
+def _take_results(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The graph with the first result of an element-wise call that has several (logsigmoid) as a call of its own."""
+    several = {op.name: op for op in graph if plain_name(op) in ATEN and len(op.result) > 1}
+    if not several:
+        return graph
+    made = [
+        dataclasses.replace(op, target=of.target, operands=of.operands, keywords=of.keywords)
+        if "getitem" in op.target and op.operands[1] == "0" and (of := several.get(op.operands[0])) is not None
+        else op
+        for op in graph
+    ]
+    return _drop_unread(made, {*several})
 
 
 def _fold_constants(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:

@@ -9,14 +9,14 @@ import dataclasses
 import math
 
 from workbench.language import Call
+from workbench.language.expressions.scalars import ATEN
 from workbench.proposers.recognition.graph import aten_name, parse_number, plain_name
-from workbench.proposers.recognition.scalars import SAME, SPECIAL, TWO
 from workbench.records import Facts, Operation, TensorSpec
 
 RESHAPES = ("view", "reshape", "_unsafe_view")
 MOVES = ("permute", "transpose", "t", "numpy_T")
 NAMES = (*RESHAPES, *MOVES, "unsqueeze", "squeeze", "part")
-ELEMENT = {*SAME, *TWO, *SPECIAL} - {"where", "fill", "zeros_like", "ones_like"}
+ELEMENT = {*ATEN} - {"where", "fill", "zeros_like", "ones_like"}
 BESIDE = "_beside_"  # part of the name of an inserted view
 Shape = tuple[int, ...]
 Shapes = dict[str, tuple[Shape, ...]]  # value -> its shape at each case that is known
