@@ -24,8 +24,8 @@ class IterationSpace:
     axes: Shape | None = None
     shapes: tuple[Shape, ...] | None = None
 
-    def accepts(self, axes: tuple[int, ...] | None) -> bool:
-        """Whether a reduction over these axes fits. The first reduction sets the axes."""
+    def take_axes(self, axes: tuple[int, ...] | None) -> bool:
+        """Set the axes of the first reduction; whether a later one has the same."""
         wanted = (
             tuple(range(len(self.shape)))
             if axes is None

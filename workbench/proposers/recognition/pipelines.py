@@ -217,7 +217,7 @@ class _Cutter:
             name = stack.pop()
             if name in self.by_name and name not in self.made and name not in wanted:
                 wanted.add(name)
-                stack += [part for expression_of in self.by_name[name].operands for part in names(expression_of)]
+                stack += [part for text in self.by_name[name].operands for part in names(text)]
         return [op for op in self.facts.graph if op.name in wanted]
 
     def piece_ends(self, anchor: Operation, cone: list[Operation]) -> list[Operation]:
@@ -243,10 +243,7 @@ class _Cutter:
             op
             for op in self.facts.graph
             if op.name in self.live
-            and any(
-                value in names(expression_of)
-                for expression_of in (*op.operands, *(expression_of for _, expression_of in op.keywords))
-            )
+            and any(value in names(text) for text in (*op.operands, *(text for _, text in op.keywords)))
         ]
 
     def try_piece(self, value: str) -> bool:
@@ -277,8 +274,8 @@ class _Cutter:
         graph = [
             dataclasses.replace(
                 op,
-                operands=tuple(self.rename_operand(expression_of) for expression_of in op.operands),
-                keywords=tuple((key, self.rename_operand(expression_of)) for key, expression_of in op.keywords),
+                operands=tuple(self.rename_operand(text) for text in op.operands),
+                keywords=tuple((key, self.rename_operand(text)) for key, text in op.keywords),
             )
             for op in cone
         ]
@@ -286,7 +283,7 @@ class _Cutter:
             op for op in self.facts.graph if op.target.startswith("aten.add_") and op.operands[0].startswith("buffer:")
         ]  # counters of batches
         graph.append(Operation(name="output", target="output", operands=(value,)))
-        read = {part for op in cone for expression_of in op.operands for part in names(expression_of)}
+        read = {part for op in cone for text in op.operands for part in names(text)}
         shrunk, *others, full = self.facts.cases[0], *self.facts.cases[1:-1], self.facts.cases[-1]
         cases = [self.piece_case(shrunk, read, self.specs(), value)]
         if self.full:  # between the two only the shapes of forward's tensors are known
@@ -310,11 +307,11 @@ class _Cutter:
             outputs=(dataclasses.replace(specs[value], name="output0"),) if value in specs else (),
         )
 
-    def rename_operand(self, expression_of: str) -> str:
+    def rename_operand(self, text: str) -> str:
         """An operand's text with the names of tensors between pieces."""
-        if expression_of.startswith("["):
-            return "[" + ", ".join(self.made.get(part, part) for part in names(expression_of, numbers=True)) + "]"
-        return self.made.get(expression_of, expression_of)
+        if text.startswith("["):
+            return "[" + ", ".join(self.made.get(part, part) for part in names(text, numbers=True)) + "]"
+        return self.made.get(text, text)
 
     def count_work(self, value: str) -> int:
         """Cost of a piece, to order pieces by importance. A moved element counts as 100 FLOPs of a product."""
