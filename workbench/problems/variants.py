@@ -49,13 +49,17 @@ def grow(problem: Problem, shrunk: Settings) -> tuple[Settings, Case]:
 
 
 def _try_real(problem: Problem, settings: Settings) -> Case | None:
-    """The case at these settings; None if the reference fails there, or has a result without a number."""
+    """The case at these settings; None if the reference fails there, or has a result without a number.
+
+    Results that may be what is left of terms that cancel (the norm of one element) are none either.
+    """
     try:
         case, results = run_real(problem, "shrunk", settings)
     except ProblemError:
         return None
     floats = [result for result in results if result.is_floating_point() and result.numel()]
-    return case if all(bool(result.isfinite().any()) for result in floats) else None
+    says = all(bool(result.isfinite().any()) and bool((result.abs() > NOTHING).any()) for result in floats)
+    return case if says else None
 
 
 def _list_grown(problem: Problem, shrunk: Settings) -> Iterator[Settings]:

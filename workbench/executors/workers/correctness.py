@@ -49,7 +49,7 @@ def compare(
     found = _Found()
     for at in blocks(wanted):
         gap, error = _block_errors(value[at], wanted[at], tolerance, at)
-        found.gross += int(((error > 1) & ~(gap <= tolerance.stray)).sum())
+        found.gross += int(((error > 1) & ~(gap <= tolerance.stray(at))).sum())
         _add(found, gap, error, wanted, at)
     index = tuple(int(i) for i in np.unravel_index(found.worst_at, expected.shape))  # torch's loads sympy
     here, there = (float(one.reshape(-1)[found.worst_at]) for one in (value, wanted))

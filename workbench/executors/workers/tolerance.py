@@ -22,9 +22,14 @@ The term counts at most as 0.9 max(|e|, scale): zeros never pass, however inaccu
 Torch eager itself may leave this tolerance at up to one element in a hundred (softmax of large products in bfloat16).
 Then three times as many elements may leave it, by three times torch's largest error in tolerances.
 
-A few elements, STRAYS of all or one, may leave the tolerance as long as their error is that of a sum of typical terms,
-accumulation times the mean |e| of the output: an activation makes a row small whose sums were not (LeakyReLU, Mish),
-and then the row's scale says little about the error of the few elements that it left as they were.
+A few elements, STRAYS of all or one, may leave the tolerance as long as their error is a typical one: accumulation
+times the mean |e| of the output, or three times torch eager's largest error in their row or column, up to STRAY times
+accumulation times its largest |e|. An activation makes a row small whose sums were not (LeakyReLU, Mish), and a norm
+enlarges the errors of a row whose values lie close together. Then scale and magnitude say little about an element's
+error.
+
+Where torch eager's largest error is as large as the largest |e|, and that below NOTHING, the result is what is left of
+terms that cancel (the mean of a normalised row). Then CANCELLED times this error is allowed everywhere: other trials have to tell.
 
 The factors are inferred: they are a few times the typical error, so that an honest kernel passes with another order of
 summation, and a lower precision than the policy allows fails.
@@ -53,7 +58,8 @@ ROUNDING, ACCUMULATION, EAGER = 4.0, 8.0, 3.0  # the factors of the three terms
 LEAST_TERMS, MOST_TERMS = 64, 1 << 16
 NOISE_LIMIT = 0.9  # of |e| or of the scale, whichever is larger
 CLIPPED = 16.0  # inferred: of 300 ReLU(ConvTranspose1d) with 33 elements a row, the worst row was 26 times too small
-STRAYS = 1e-4  # of the elements
+STRAYS, STRAY = 1 / 256, 16.0  # share of the elements; factor
+CANCELLED, NOTHING = 10.0, 1e-6  # factor; |e|
 MOST_BAD = 0.01  # share of torch eager's elements outside the tolerance above which torch is no yardstick
 ALIKE, FEW = 128, 8  # elements
 BINADES, MIDDLE = 256, 128  # |e| / scale = 1 lies in binade MIDDLE, zeros in binade 0
@@ -70,7 +76,8 @@ class Tolerance:
     """The tolerance of one output, without a tensor of its size. Integers have none.
 
     The scale is the product of `rows` [R, 1] and `columns` [1, C]. `noise` [BINADES] holds torch eager's errors in
-    scales. `floor` is absolute, for results below the normal numbers; so is `stray`, for single elements.
+    scales. `floor` is absolute, for results below the normal numbers. The larger one of `stray_rows` [R, 1] and
+    `stray_columns` [1, C] is the error that single elements may have.
     `eager_error` is torch eager's largest error in tolerances, `eager_absolute` as it is; None if torch eager did not
     run. `eager_bad` is the number of torch eager's elements that leave the tolerance. Tensors are float32.
     """
@@ -81,7 +88,8 @@ class Tolerance:
     rows: torch.Tensor
     columns: torch.Tensor
     noise: torch.Tensor
-    stray: float = 0.0
+    stray_rows: torch.Tensor
+    stray_columns: torch.Tensor
     eager_error: float | None = None
     eager_absolute: float | None = None
     eager_bad: int = 0
@@ -105,6 +113,10 @@ class Tolerance:
         few = self.eager_bad <= MOST_BAD * elements
         return few and bad <= EAGER * self.eager_bad and worst <= EAGER * (self.eager_error or 0.0)
 
+    def stray(self, at: Block) -> torch.Tensor:
+        """The error that single elements of a block may have."""
+        return torch.maximum(self.stray_rows[at[0]], self.stray_columns[:, at[1]])
+
     def scale(self, at: Block) -> torch.Tensor:
         """The scale of a block."""
         return (self.rows[at[0]] * self.columns[:, at[1]]).clamp_(self.floor, LARGEST)
@@ -118,7 +130,7 @@ class Tolerance:
             return self
         typical = float(other.rows.median() * other.columns.median())
         noise = torch.maximum(self.noise, other.noise)
-        return replace(self, rows=self.rows.clamp(min=typical), noise=noise, stray=max(self.stray, other.stray))
+        return replace(self, rows=self.rows.clamp(min=typical), noise=noise, floor=max(self.floor, other.floor))
 
     def to_values(self) -> list[object]:
         """The fields in order, for `jobs.exchange.write_values`; `Tolerance(*values)` is their inverse."""
@@ -139,7 +151,7 @@ def measure_tolerance(exact: torch.Tensor, eager: torch.Tensor | None, dtype: st
     flat, own = as_matrix(exact), EPS.get(dtype, 0.0)
     if not own or not flat.numel():
         none = torch.zeros(1, 1)
-        return Tolerance(rounding=0.0, accumulation=0.0, floor=0.0, rows=none, columns=none, noise=none)
+        return Tolerance(0.0, 0.0, 0.0, none, none, none, none, none)
     rows, columns = _scales(flat)
     found = Tolerance(
         rounding=ROUNDING * own,
@@ -148,8 +160,10 @@ def measure_tolerance(exact: torch.Tensor, eager: torch.Tensor | None, dtype: st
         rows=rows,
         columns=columns,
         noise=rows.new_zeros(BINADES),
+        stray_rows=torch.zeros_like(rows),
+        stray_columns=torch.zeros_like(flat[:1], dtype=rows.dtype),
     )
-    found = replace(found, stray=found.accumulation * _mean_magnitude(flat))
+    found = replace(found, stray_rows=found.stray_rows + found.accumulation * _mean_magnitude(flat))
     if eager is None:
         return found
     found = replace(found, noise=_measure_noise(flat, eager.reshape(flat.shape), found))
@@ -271,10 +285,18 @@ def _widen(noise: list[float], counts: list[int]) -> list[float]:
 
 def _rate_eager(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance) -> Tolerance:
     """The tolerance with torch eager's largest errors."""
-    relative, absolute, bad = 0.0, 0.0, 0
+    relative, absolute, largest, bad = 0.0, 0.0, 0.0, 0
     for at in blocks(flat):
         error = _finite_errors(flat[at], eager[at])
-        absolute = max(absolute, float(error.max()))
+        absolute, largest = max(absolute, float(error.max())), max(largest, float(_magnitudes(flat[at]).max()))
+        most = _magnitudes(flat[at]).mul_(STRAY * found.accumulation)
+        for known, axis, part in ((found.stray_rows, 1, at[0]), (found.stray_columns.T, 0, at[1])):
+            typical = torch.minimum(EAGER * error.amax(axis), most.amax(axis)).reshape(-1, 1)
+            known[part] = torch.maximum(known[part], typical)
+    if absolute >= largest and largest < NOTHING:
+        found = replace(found, floor=max(found.floor, CANCELLED * absolute))
+    for at in blocks(flat):
+        error = _finite_errors(flat[at], eager[at])
         error.div_(found.allowed(flat[at], at))
         relative = max(relative, float(error.max()))
         bad += int((error > 1).sum())
