@@ -1,11 +1,18 @@
-"""The parent's side of the worker server."""
+"""The parent's side of the worker server, and what the server has imported when."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from pathlib import Path
 
+import psutil
+
+from workbench import problems
 from workbench.executors.jobs.client import Server
+from workbench.executors.jobs.folder import read_reply
+from workbench.wire import to_plain
 
 
 def test_the_server_outlives_the_thread_that_asked_for_it() -> None:
@@ -26,3 +33,23 @@ def test_the_server_outlives_the_thread_that_asked_for_it() -> None:
     finally:
         server.close()
     assert server.process.returncode is not None
+
+
+def test_an_inspection_needs_no_cute_dsl(tmp_path: Path) -> None:
+    """What only candidates need is imported when the first one is asked for, or announced."""
+    server = Server()
+    try:
+        (tmp_path / "given").mkdir()
+        (tmp_path / "given" / "problem.json").write_text(json.dumps(to_plain(problems.load("relu"))))
+        end = server.wait(server.start_job("inspect", str(tmp_path), wall_s=120))
+        assert "opened" in read_reply(tmp_path, "inspect", end)
+        assert not _has_loaded_cute_dsl(server)
+        server.prepare("candidate")
+        server.wait(server.start_job("inspect", str(tmp_path), wall_s=120))  # after what was announced
+        assert _has_loaded_cute_dsl(server)
+    finally:
+        server.close()
+
+
+def _has_loaded_cute_dsl(server: Server) -> bool:
+    return any("cutlass" in one.path for one in psutil.Process(server.process.pid).memory_maps())

@@ -21,7 +21,7 @@ PLAYBACK = "replay"  # the value of --by that plays a recording instead of runni
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem, or continue a stored session."""
-    start_workers(arguments)
+    start_workers(arguments, "inspect", "candidate")
     from workbench.views.commands.problems import choose_l2
     from workbench.views.text import tables
     from workbench.views.text.card_page import show_card
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def demo(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem of the package, and write an HTML report and a finished notebook."""
-    start_workers(arguments)
+    start_workers(arguments, "inspect", "candidate")
     from workbench import executors
     from workbench.views.commands.problems import choose_l2
 

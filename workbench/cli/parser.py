@@ -14,7 +14,7 @@ CommandFunction = Callable[[argparse.Namespace], int]  # returns the exit status
 
 def run_test(arguments: argparse.Namespace) -> int:
     """Import sessions and run `cutegen test`. The late import keeps --help fast."""
-    sessions.start_workers(arguments)
+    sessions.start_workers(arguments, "inspect", "candidate")
     from workbench.cli import testing
 
     return testing.test(arguments)

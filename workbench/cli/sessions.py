@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 
-def start_workers(arguments: argparse.Namespace) -> None:
-    """Start the worker server before anything else is imported, because its own imports take longer."""
+def start_workers(arguments: argparse.Namespace, *roles: str) -> None:
+    """Start the worker server before anything else is imported, because its own imports take longer.
+
+    It goes on with what jobs of `roles` need.
+    """
     from workbench.executors.jobs.client import server
 
     if arguments.executor != "replay":
-        server()
+        workers = server()
+        for role in roles:
+            workers.prepare(role)
 
 
 def create_session(
@@ -50,7 +55,7 @@ def create_session(
 
 def problem(arguments: argparse.Namespace) -> int:
     """Print what was understood of a problem. Nothing is kept."""
-    start_workers(arguments)
+    start_workers(arguments, "inspect")
     from workbench.views.text.card_page import show_card
     from workbench.views.text.problem_card import describe_problem
     from workbench.wire import to_plain

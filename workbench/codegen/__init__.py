@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from workbench.codegen.module import compile_program, emit
+from workbench.codegen.module import check_program, compile_program, emit
 
-__all__ = ["compile_program", "emit"]
+__all__ = ["check_program", "compile_program", "emit"]

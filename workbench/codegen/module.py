@@ -13,8 +13,6 @@ from collections.abc import Mapping, Set
 
 from workbench.codegen.emitters import LOWERINGS
 from workbench.codegen.launch import Launch
-from workbench.codegen.specialise.builder import Builder
-from workbench.codegen.specialise.file import write_module
 from workbench.errors import ProgramError
 from workbench.language.checks import check, check_bound
 from workbench.language.ir import Binding, Program, Stage
@@ -30,6 +28,11 @@ IMPORTS = ("import torch", "import torch.nn as nn")
 @functools.lru_cache(maxsize=256)
 def compile_program(text: str, binding: Binding) -> str:
     """Program text -> candidate file; raises `ProgramError` listing every rejection."""
+    return emit(check_program(text, binding), binding)
+
+
+def check_program(text: str, binding: Binding) -> Program:
+    """The checked program of a text; raises `ProgramError` listing every rejection."""
     program = parse(text)
     rejections = check(program)
     rejections = (
@@ -37,11 +40,14 @@ def compile_program(text: str, binding: Binding) -> str:
     )
     if rejections:
         raise ProgramError("the program is rejected: " + " | ".join(map(str, rejections)), rejections)
-    return emit(program, binding)
+    return program
 
 
 def emit(program: Program, binding: Binding) -> str:
     """The whole file: kernels, launch functions, `ModelNew`. forward launches the stages in order."""
+    from workbench.codegen.specialise.builder import Builder  # late: libcst takes as long as the rest of a session
+    from workbench.codegen.specialise.file import write_module
+
     extra = [line for line in binding.module_names.splitlines() if line]
     imports = [line for line in extra if line.startswith(("import ", "from "))]
     constants = "\n".join(line for line in extra if line not in imports)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.proposers.binding import plain_program
-from workbench.proposers.planner import Planner
+from workbench.codegen import check_program
+from workbench.errors import ProgramError
+from workbench.proposers.binding import binding_of, plain_program
+from workbench.proposers.planner import list_rungs, write_program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
 from workbench.proposers.recognition.mutations import ALIASES
-from workbench.records import Ask, Facts, Operation, Problem, Proposal, record
+from workbench.records import Ask, Facts, Operation, Problem, record
 
 MOST_TRIED = 40  # parts, so that a deep module takes no minutes
 FREE = (*ALIASES, "_to_copy", "getitem", "clone", "expand_as")  # calls that compute nothing
@@ -31,18 +33,21 @@ class Coverage:
 
 
 def find_coverage(problem: Problem, facts: Facts, *, arch: str, device: str) -> Coverage:
-    """What the planner would write first for the problem; it is asked, so that the answer is what `generate` does."""
+    """What the planner would write first for the problem, from the same ladder and checks as `generate` uses."""
     whole = _count_computing(facts.graph)
     try:
-        program = plain_program(recognise(facts))
+        found, rungs = list_rungs(Ask(problem=problem, facts=facts, arch=arch, device=device))
     except Unrecognised as reason:
         return _largest_part(facts, _shorten(str(reason)))
-    notes = []
-    for made in Planner().propose(Ask(problem=problem, facts=facts, arch=arch, device=device)):
-        if isinstance(made, Proposal):
-            return Coverage(program=program, calls=whole, of=whole)
-        notes.append(made.message)
-    return _largest_part(facts, _shorten("; ".join(notes) or f"the planner has no idea for {program}"))
+    binding, rejected = binding_of(problem, facts, found), list[str]()
+    for rung in rungs:
+        try:
+            check_program(write_program(found, rung, arch), binding)
+        except ProgramError as error:
+            rejected.append(f"{rung.title}: {error}")
+        else:
+            return Coverage(program=plain_program(found), calls=whole, of=whole)
+    return _largest_part(facts, _shorten("; ".join(rejected)))
 
 
 def _shorten(reason: str) -> str:

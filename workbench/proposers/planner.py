@@ -17,7 +17,7 @@ from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
 from workbench.language import Call, Program, Stage, format_program, parse
 from workbench.proposers.binding import binding_of
-from workbench.proposers.ladders import Context, Rung, ladder, put
+from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
 from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 from workbench.protocols import PLAIN, Proposer, RunContext
@@ -194,6 +194,21 @@ def _gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, ...], tot
     return _modelled_gain(ask, found, rung, rungs)
 
 
+def list_rungs(ask: Ask) -> tuple[Computation, tuple[Rung, ...]]:
+    """What the problem computes, and the rungs of its ladder, of which there is at least one.
+
+    Raises `Unrecognised`, which says what the planner cannot write.
+    """
+    found = recognise(ask.facts)
+    if (reason := find_unequal_heads(ask.facts)) is not None:
+        raise Unrecognised(reason)
+    context = Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts)
+    rungs = ladder(context)
+    if not rungs:
+        raise Unrecognised(explain_no_rung(context))
+    return found, rungs
+
+
 class Planner(Proposer):
     """Proposes one change a step from a ladder; deterministic, needs no model and no GPU.
 
@@ -217,16 +232,11 @@ class Planner(Proposer):
         if rank not in RANKS:
             raise UserError(f"rank is {rank!r}; it must be {' or '.join(RANKS)}")
         try:
-            found = recognise(ask.facts)
-            if (reason := find_unequal_heads(ask.facts)) is not None:
-                raise Unrecognised(reason)
+            found, rungs = list_rungs(ask)
         except Unrecognised as reason:
             yield Event(kind="note", message=str(reason))
             return
-        rungs = ladder(
-            Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts)
-        )
-        asked = _rung_from_words(ask.instruction, rungs) if ask.instruction and rungs else ()
+        asked = _rung_from_words(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(
                 kind="note",
@@ -254,11 +264,11 @@ class Planner(Proposer):
                 message=f"v{better.number} is correct and faster than the baseline by the model, and is not decided: "
                 "accept it, then the planner goes on from it",
             )
-        ideas = "its one idea" if rungs else "nothing: it has no idea"
-        ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else ideas
+        ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else "its one idea"
+        subject = f"the {len(found.pieces)} stages of this problem" if found.pieces else found.kind
         yield Event(
             kind="note",
-            message=f"the planner has tried {ideas} for {found.kind}; refine by hand: %%cutegen edit in a notebook, "
+            message=f"the planner has tried {ideas} for {subject}; refine by hand: %%cutegen edit in a notebook, "
             "or a file and cutegen test",
         )
 

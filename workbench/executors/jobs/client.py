@@ -116,6 +116,11 @@ class Server:
         self._send(message, connection)
         return number
 
+    def prepare(self, role: str) -> None:
+        """Let the server import what jobs of a role need as soon as it can, not only with the first such job."""
+        with contextlib.suppress(WorkerLost):
+            self._send({"prepare": role})
+
     def _send(self, message: Json, connection: socket.socket | None = None) -> None:
         text = json.dumps(message).encode() + b"\n"
         try:
@@ -206,6 +211,14 @@ def server() -> Server:
         if running is None or not running.alive:
             running = _state["server"] = Server()
         return running
+
+
+def prepare(role: str) -> None:
+    """Let the worker server, if one runs, import what jobs of a role need."""
+    with _lock:
+        running = _state.get("server")
+    if running is not None and running.alive:
+        running.prepare(role)
 
 
 def shutdown() -> None:

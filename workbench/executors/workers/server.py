@@ -1,16 +1,19 @@
-"""The warm worker server: imports torch and CuTe DSL once, then forks one confined child for each job.
+"""The warm worker server: imports torch once, then forks one confined child for each job.
+
+What only some roles need (CuTe DSL, what traces a problem) is imported once too, before the first job of such a role.
 
 `python -m workbench.executors.workers.server FD`.
 
 Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "memory_bytes", "output_bytes",
-"processes", "connected"} (with "trusted", none of the limits is enforced) or {"kill": id}. If "connected" is true, a
-file descriptor comes with the line: a socket that the job's worker inherits (jobs/rpc.py). Out: {"id", "end", "code",
+"processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id}, or {"prepare": role} to import
+what a role needs before its first job. If "connected" is true, a file descriptor comes with the line: a socket that the job's worker inherits (jobs/rpc.py). Out: {"id", "end", "code",
 "signal", "output", "peak_bytes"} where end is "exit", "signal", "wall", "memory", "output", "processes" or "killed".
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -20,6 +23,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import psutil
@@ -152,16 +156,50 @@ def _reap(worker: int, status: int) -> None:
             os._exit(0)
 
 
-def _prepare_inspection() -> None:
-    """Import what only an inspection needs, before the first one is forked, so that the later ones have it."""
-    import torch
-
-    # not with CUDA: the import might start it, and then forked processes could not use it
-    if torch.version.cuda is None and "torch._dynamo" not in sys.modules:
-        import torch._dynamo  # takes two seconds
-
-        gc.collect()
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    """Import without the garbage collector: what is imported stays, a collection only takes time, now and in a fork."""
+    gc.disable()
+    try:
+        yield
+    finally:
         gc.freeze()
+        gc.enable()
+
+
+@functools.cache
+def _prepare_inspection() -> None:
+    with _importing():
+        import torch
+
+        import workbench.problems.inspection  # noqa: F401
+
+        # not with CUDA: the import might start it, and then forked processes could not use it
+        if torch.version.cuda is None:
+            import torch._dynamo
+
+
+@functools.cache
+def _prepare_candidates() -> None:
+    with _importing():
+        import workbench.executors.workers.candidate
+        import workbench.executors.workers.profile_worker
+        import workbench.executors.workers.referee  # noqa: F401
+        from workbench.emulator.compiled import tiering
+
+        tiering.preload()
+
+
+def prepare(role: str) -> None:
+    """Import what jobs of a role need, before the first one is forked, so that the later ones have it.
+
+    What cannot be imported here is imported again by the job, which reports the error.
+    """
+    with contextlib.suppress(ImportError, RuntimeError):
+        if role == "inspect":
+            _prepare_inspection()
+        else:
+            _prepare_candidates()
 
 
 def _work(request: Json, namespaces: bool) -> None:
@@ -279,13 +317,14 @@ def serve(channel: socket.socket) -> None:
             while b"\n" in buffer:
                 line, buffer = buffer.split(b"\n", 1)
                 message = json.loads(line)
-                if "kill" in message:
+                if "prepare" in message:
+                    prepare(message["prepare"])
+                elif "kill" in message:
                     if message["kill"] in children:
                         children[message["kill"]].reason = "killed"
                         kill(children[message["kill"]])
                 else:
-                    if message["role"] == "inspect":
-                        _prepare_inspection()
+                    prepare(message["role"])
                     child = fork_job(message, connections.popleft() if message.get("connected") else None)
                     children[child.number] = child
     for child in children.values():
@@ -293,27 +332,20 @@ def serve(channel: socket.socket) -> None:
 
 
 def main() -> None:
-    """Import the heavy packages, say that we are ready, serve."""
+    """Import torch, say that we are ready, serve."""
     sandbox.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=int(sys.argv[1]))
-    gc.disable()  # what is imported stays: a collection now only takes time
     try:
-        import torch
+        with _importing():
+            import torch
+
+            import workbench.executors.workers.worker  # noqa: F401
 
         torch.set_num_threads(1)
-        import workbench.executors.workers.worker
-        import workbench.problems.inspection  # noqa: F401
-        from workbench.emulator.compiled import tiering
-
-        tiering.preload()
-
         ready: Json = {"ready": True}
     except Exception as error:
         ready = {"ready": False, "error": f"{type(error).__name__}: {error}"}
-    gc.collect()
-    gc.freeze()
-    gc.enable()
     try:
         channel.sendall(json.dumps(ready).encode() + b"\n")
     except BrokenPipeError:  # whoever started us has left in the meantime

@@ -1,6 +1,7 @@
 """Carries out a job in a worker process according to its role. A role that runs a candidate's code is confined first.
 
-The reply is a JSON file in the job's folder (jobs/folder.py).
+The modules of roles that need CuTe DSL are imported late, because an inspection does without; the server has imported
+them before it forked such a role. The reply is a JSON file in the job's folder (jobs/folder.py).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from pathlib import Path
 
 from workbench.errors import WorkbenchError
 from workbench.executors.jobs import rpc, sandbox
-from workbench.executors.workers import profile_worker, referee, trusted
-from workbench.executors.workers.candidate import attempt
+from workbench.executors.workers import trusted
 from workbench.wire import Json
 
 
 def _serve_referee(folder: Path) -> Json:
+    from workbench.executors.workers import referee
+
     return referee.serve(rpc.open_inherited())
 
 
@@ -54,6 +56,8 @@ def _answer(role: str, folder: Path) -> Json:
 
 def run_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
     """Confine this process, then import and run the candidate at every case and trial."""
+    from workbench.executors.workers.candidate import attempt
+
     job = trusted.read_job(folder)
     connection = rpc.open_inherited() if request.get("connected") else None
     layers = _confine(folder, request, namespaces)
@@ -63,6 +67,8 @@ def run_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
 
 def profile_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
     """Confine this process, then let a profiler watch the candidate."""
+    from workbench.executors.workers import profile_worker
+
     job, kept = trusted.read_job(folder), profile_worker.kept_environment()
     layers = _confine(folder, request, namespaces)
     reply = profile_worker.run(job, folder, kept, limit_s=request["wall_s"], namespaces=namespaces)

@@ -19,7 +19,7 @@ from workbench.proposers.ladders import (
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.recognition.types import PRECISIONS
 
-__all__ = ["Context", "Rung", "ladder", "put"]
+__all__ = ["Context", "Rung", "explain_no_rung", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "elementwise": pointwise.elementwise_rungs,
@@ -43,14 +43,25 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
 def ladder(context: Context) -> tuple[Rung, ...]:
     """The rungs of a computation, simplest first. On Hopper, products start with Hopper's kernels, fastest first."""
     if context.found.pieces:
-        return pipelines.pipeline_rungs(
-            context,
-            tuple(
-                ladder(dataclasses.replace(context, found=piece.alone, facts=piece.facts if piece.facts.full else None))
-                for piece in context.found.pieces
-            ),
-        )
+        return pipelines.pipeline_rungs(context, _ladders_of_pieces(context))
     own = PRECISIONS.get(context.found.dtype, context.precision)
     if own != "fp32" or context.precision != "tf32":  # tf32 is a choice of arithmetic on float32
         context = dataclasses.replace(context, precision=own)
     return LADDERS[context.found.kind](context)
+
+
+def explain_no_rung(context: Context) -> str:
+    """Why a computation has no rung: its stages, what was tried for the one that has none, and what to do."""
+    if context.found.pieces:
+        return pipelines.explain_no_rung(context, _ladders_of_pieces(context))
+    return (
+        f"the planner has no settings of {context.found.operation.name} for {context.precision} on {context.arch}; "
+        f"{pipelines.WHAT_TO_DO}"
+    )
+
+
+def _ladders_of_pieces(context: Context) -> tuple[tuple[Rung, ...], ...]:
+    return tuple(
+        ladder(dataclasses.replace(context, found=piece.alone, facts=piece.facts if piece.facts.full else None))
+        for piece in context.found.pieces
+    )

@@ -6,10 +6,15 @@ The changes of the piece with the most work come first.
 from __future__ import annotations
 
 from workbench.language import Program, Stage, check
+from workbench.language.ir import Rejection
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.recognition import Computation, renaming
 
 MOST = 4  # further rungs of a piece
+WHAT_TO_DO = (
+    "write that kernel yourself: %%cutegen edit in a notebook, or a file and cutegen test; or give the rest of the "
+    "problem alone"
+)
 
 
 def pipeline_rungs(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[Rung, ...]:
@@ -46,6 +51,21 @@ def pipeline_rungs(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> t
     return tuple(made)
 
 
+def explain_no_rung(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> str:
+    """Which piece of a pipeline has no legal rung, what was tried for it and why that is not legal, and what to do."""
+    pieces, reasons = context.found.pieces, list[str]()
+    for place, rungs in enumerate(ladders):
+        if any(_fits(context, place, rung) for rung in rungs):
+            continue
+        tried = [f"{rung.title}: {_list_rejections(context, place, rung)[0]}" for rung in rungs[: MOST + 1]]
+        named = pieces[place].named
+        reasons.append(
+            f"stage {place + 1} of {len(pieces)}, {named.operation.name}{f' ({named.result})' if named.result else ''}, "
+            f"has no legal settings; tried {'; '.join(tried) or f'none: there are none for {context.arch}'}"
+        )
+    return f"{'; '.join(reasons)}; {WHAT_TO_DO}"
+
+
 def _summary(context: Context, rungs: list[Rung]) -> str:
     """All stages with their number in the program: a piece may be several stages."""
     counts = [
@@ -65,7 +85,11 @@ def _describe_piece(context: Context, place: int, rung: Rung, more: str = "") ->
 
 def _fits(context: Context, place: int, rung: Rung) -> bool:
     """Whether the language's checks accept a piece with a rung."""
-    return not check(Program(stages=_stages(context.found.pieces[place].alone, rung, context.arch)))
+    return not _list_rejections(context, place, rung)
+
+
+def _list_rejections(context: Context, place: int, rung: Rung) -> tuple[Rejection, ...]:
+    return check(Program(stages=_stages(context.found.pieces[place].alone, rung, context.arch)))
 
 
 def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:

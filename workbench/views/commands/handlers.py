@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from workbench import docs, plugins
 from workbench.errors import UserError
+from workbench.executors.jobs import client
 from workbench.session import Session
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_l2, load_problem
@@ -35,6 +36,7 @@ def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> obj
     )
     choose_l2(session, arguments)
     state.use(session)
+    client.prepare("candidate")  # while the person reads the card
     return show_card(describe_problem(session), session.name)
 
 
