@@ -33,6 +33,8 @@ PAIR = "dict(zip(('values', 'places'), x.topk(3, dim=-1)))"
         ("torch.relu(x[:, -1])", IMAGE, "pass", "layer=(1, -1)"),
         ("torch.cat([x @ y.T, x], dim=1)", TWO, "pass", "concat("),
         ("torch.cat([x, torch.relu(y), x])", TWO, "pass", "axis=0"),
+        ("torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)", ONE, "pass", "every=(1, 1, 2)"),
+        ("torch.repeat_interleave(x, 2, dim=1) + 1.0", ONE, "pass", "concat(h1, h1, axis=2)"),
     ],
 )
 def test_results_and_parts_are_computed(forward: str, inputs: tuple[str, ...], init: str, said: str) -> None:
@@ -44,7 +46,8 @@ def test_results_and_parts_are_computed(forward: str, inputs: tuple[str, ...], i
     [
         "torch.relu(x[:, : x.shape[1] * 3 // 5])",  # no part that a view has
         "x.topk(x.shape[1] // 4)[0]",  # a number made of a size
-        "torch.relu(x[:, ::2])",
+        "torch.relu(x[:, :8:2])",
+        "torch.repeat_interleave(x, 11, dim=1) + 1.0",  # more copies than are put side by side
         "x.topk(3, largest=False)[0]",
     ],
 )
@@ -82,6 +85,7 @@ def test_concat_reads_parts_and_transposed_tensors() -> None:
         ("topk(x, k=200)", "k"),
         ("view(x, chunk=(1, 2, 2))", "chunk"),
         ("view(x, slice=(1, 2, 3, 4))", "slice"),
+        ("view(x, every=(1, 0, 0))", "every"),
     ],
 )
 def test_programs_that_mean_nothing_are_rejected(text: str, field: str) -> None:

@@ -11,13 +11,14 @@ from workbench import problems
 from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.coverage import find_coverage
+from workbench.proposers.planner import list_rungs
 from workbench.proposers.recognition import recognise
-from workbench.records import Opened, record
+from workbench.records import Ask, Opened, record
 from workbench.views.text.operations import AxisNames
 
 OUTSIDER = Path(__file__).parent / "outsider"
 NO_PROBLEMS = {"_layers"}  # imported by another
-UNWRITTEN = ("fused_qkv_split", "kv_cache_write", "rope_interleaved")
+UNWRITTEN = ("fused_qkv_split", "kv_cache_write")
 
 
 @record
@@ -152,6 +153,18 @@ def test_the_planner_has_a_program_for_it(name: str) -> None:
     opened = load(name)
     found = find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200")
     assert found.program, found.reason
+
+
+def test_what_cannot_be_written_has_the_names_that_its_author_knows() -> None:
+    opened = load("fused_qkv_split")
+    reason = find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200").reason
+    assert "linear -> view -> permute" in reason and "addmm" not in reason
+
+
+def test_a_long_row_of_logits_does_not_begin_with_one_thread() -> None:
+    opened = load("lm_loss")
+    _, rungs = list_rungs(Ask(problem=opened.problem, facts=opened.facts, arch="sm_80", device="H200"))
+    assert "crossentropy: one warp per row" in rungs[0].title
 
 
 def test_a_batch_norm_before_another_stage_is_reduced_in_parts() -> None:

@@ -22,6 +22,8 @@ def view(cfg: Static, x, like: Many):
         return take(x, cfg.value[0], share_bounds(x, cfg.value))
     if cutlass.const_expr(cfg.how == "slice"):
         return take(x, cfg.value[0], (cfg.value[1], cfg.value[2] if len(cfg.value) > 2 else None))
+    if cutlass.const_expr(cfg.how == "every"):
+        return take(x, cfg.value[0], (cfg.value[1], None, cfg.value[2]))
     if cutlass.const_expr(cfg.how == "layer"):
         return x.select(*cfg.value)
     if cutlass.const_expr(cfg.how == "item"):

@@ -16,6 +16,7 @@ LEGAL = {
     "chunk": "(i, k, n): along axis i, part k of n, as torch.chunk cuts it",
     "share": "(i, k, n): along axis i, from k/n to (k + 1)/n of its extent, rounded down",
     "slice": "(i, start, end) or (i, start): along axis i, as in Python",
+    "every": "(i, start, n): along axis i, every nth from start on",
     "layer": "(i, k): what lies at k of axis i, which goes",
     "item": "k: tensor k of a pair",
     "index": "i: the numbers of axis i from 0, in float32; the axes after it are 1",
@@ -53,7 +54,7 @@ def _is_range(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(map(_is_axis, value)) and value[0] <= value[1]
 
 
-COUNTS = {"chunk": (3,), "share": (3,), "slice": (2, 3), "layer": (2,)}  # how many numbers a part takes
+COUNTS = {"chunk": (3,), "share": (3,), "slice": (2, 3), "every": (3,), "layer": (2,)}  # how many numbers a part takes
 
 
 def _is_axes_of(change: str, value: object) -> bool:
@@ -67,6 +68,7 @@ def _is_axes_of(change: str, value: object) -> bool:
             and all(isinstance(part, int) for part in value)
             and _is_axis(value[0])
             and (change not in ("chunk", "share") or 0 <= value[1] < value[2])
+            and (change != "every" or (value[1] >= 0 and value[2] >= 1))
         )
     if change not in ("flatten", "order"):
         return _is_axis(value)

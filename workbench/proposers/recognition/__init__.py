@@ -11,10 +11,10 @@ import contextlib
 import dataclasses
 
 from workbench.proposers.recognition import draws, expressions, pipelines
-from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name
+from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
 from workbench.proposers.recognition.leading import name_leading
 from workbench.proposers.recognition.mutations import drop_copies, drop_expansions, why_not
-from workbench.proposers.recognition.parts import name_parts
+from workbench.proposers.recognition.parts import name_parts, write_joins
 from workbench.proposers.recognition.patterns import (
     attention,
     channels,
@@ -73,6 +73,7 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
+    facts = write_joins(facts)
     named = name_leading(drop_expansions(name_parts(facts)))
     for form in (facts, named):
         with contextlib.suppress(Unrecognised):
@@ -153,5 +154,5 @@ def _match_single(facts: Facts) -> Computation:
         found = found if found is None or attempt is expressions.match_expressions else settle_types(facts, found)
         if found is not None:
             return found
-    calls = [aten_name(op) for op in facts.graph if op.target.startswith("aten.")]
-    raise Unrecognised(f"the planner has no kernel for {' -> '.join(calls) or 'this module'}; {YOURSELF}")
+    calls = " -> ".join(list_torch_names(facts.graph))
+    raise Unrecognised(f"the planner has no kernel for {calls or 'this module'}; {YOURSELF}")

@@ -235,6 +235,8 @@ class Builder(Tensors):
         frame = IterationSpace(shape=shape, shapes=self.results.get(value))
         expression = self.element(value, frame)
         if frame.axes is None:
+            if not self.fills(expression, shape):
+                raise Unrecognised(f"{value}, which repeats values")
             floats = {name for name, kind in self.operand_dtypes.items() if kind in CASTS}
             return Call(name="elementwise", positional=(put_float_first(expression, floats),))
         return Call(name="rowwise", positional=(expression,), named=(("axis", axis_of(frame)),))

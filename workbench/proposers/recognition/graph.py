@@ -6,12 +6,40 @@ of their nodes.
 
 from __future__ import annotations
 
+import itertools
+
 from workbench.language import Call, Stage
 from workbench.records import Facts, Operation, record
 
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
 YOURSELF = "write one yourself: %%cutegen edit in a notebook, or a file and cutegen test"
 TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
+TORCH_NAMES = {  # ATen's names that nobody writes
+    "_unsafe_view": "view",
+    "_to_copy": "to",
+    "clone": "contiguous",
+    "t": "transpose",
+    "numpy_T": "transpose",
+    "mm": "matmul",
+    "bmm": "matmul",
+    "mv": "matmul",
+    "addmm": "linear",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "convolution": "conv",
+    "slice": "slice [a:b]",
+    "select": "index [i]",
+    "index": "index [tensor]",
+    "index_put": "assignment [tensor] =",
+    "native_layer_norm": "layer_norm",
+    "native_group_norm": "group_norm",
+    "native_batch_norm": "batch_norm",
+    "_native_batch_norm_legit": "batch_norm",
+    "native_dropout": "dropout",
+    "nll_loss_forward": "nll_loss",
+    "_scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
+    "_scaled_dot_product_attention_math": "scaled_dot_product_attention",
+}
 LEADING = "|"  # `buffer:mask|2|q|1`: of axis 2 of the buffer, as many rows as axis 1 of q has (see `leading`)
 
 
@@ -53,6 +81,12 @@ class Unrecognised(Exception):
 def aten_name(op: Operation) -> str:
     """`aten.addmm.default` is addmm."""
     return op.target.removeprefix("aten.").split(".")[0]
+
+
+def list_torch_names(graph: tuple[Operation, ...]) -> list[str]:
+    """The operations of a graph by the names that a person knows, in order; equal neighbours once."""
+    found = [TORCH_NAMES.get(plain_name(op), plain_name(op)) for op in graph if op.target.startswith("aten.")]
+    return [name for name, _ in itertools.groupby(found)]
 
 
 def plain_name(op: Operation) -> str:

@@ -2,18 +2,20 @@
 
 A part must be the same at full size and at the emulated one: `x.chunk(2)[1]` is the second half at both, while the
 graphs hold its bounds. A part that no reading explains at both sizes stays as it is, and no matcher takes it.
+The other way round, stacks and repetitions become concatenations.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from workbench.proposers.recognition.graph import aten_name, parse_number
+from workbench.proposers.recognition.graph import aten_name, names, parse_number
 from workbench.records import Case, Facts, Operation, TensorSpec, record
 
 SPLITS = ("split", "split_with_sizes", "chunk", "unbind")
 OPEN = 1 << 62  # ATen's end of a slice without an end is beyond it
 SLICE_DEFAULTS = (0, 0, OPEN, 1)  # axis, start, end and step of aten.slice
+MOST_COPIES = 8
 LARGEST_SHARE = 8  # x[..., :d // n] is looked for up to this n
 Bounds = tuple[int, int, int]  # extent of the axis, start, end
 
@@ -31,6 +33,7 @@ class Part:
     number: int = 0
     count: int = 0
     layer: bool = False  # whether the axis goes
+    step: int = 1
 
 
 def name_parts(facts: Facts) -> Facts:
@@ -81,13 +84,13 @@ def _part_of_item(same: list[Operation], by_name: list[dict[str, Operation]]) ->
     of = by_name[0].get(same[0].operands[0])
     if of is not None and aten_name(of) == "topk":
         return Part(of=of.name, axis=int(same[0].operands[1]), bounds=())
-    found = [names.get(op.operands[0]) for op, names in zip(same, by_name, strict=True)]
+    found = [table.get(op.operands[0]) for op, table in zip(same, by_name, strict=True)]
     splits = [split for split in found if split is not None and aten_name(split) in SPLITS]
     return _part_of_split(splits, same) if len(splits) == len(found) else None
 
 
 def _part_of_slice(same: list[Operation], given: list[TensorSpec]) -> Part | None:
-    """A slice without a step, or one layer."""
+    """A slice, or one layer."""
     numbers = [[parse_number(text) for text in op.operands[1:]] for op in same]
     if any(None in row or not row for row in numbers):
         return None
@@ -99,10 +102,10 @@ def _part_of_slice(same: list[Operation], given: list[TensorSpec]) -> Part | Non
         layers = tuple((size, row[1], 0) for size, row in zip(extents, rows, strict=True))
         return Part(of=of, axis=axis, bounds=layers, layer=True)
     whole = [[*row, *SLICE_DEFAULTS[len(row) :]] for row in rows]
-    if any(step != 1 for _, _, _, step in whole):
+    if len(steps := {step for _, _, _, step in whole}) != 1:
         return None
     bounds = tuple((size, start, end) for size, (_, start, end, _) in zip(extents, whole, strict=True))
-    return Part(of=of, axis=axis, bounds=bounds)
+    return Part(of=of, axis=axis, bounds=bounds, step=steps.pop())
 
 
 def _part_of_split(splits: list[Operation], items: list[Operation]) -> Part | None:
@@ -129,6 +132,10 @@ def _call_of(part: Part) -> tuple[str, ...] | None:
     if part.layer:
         places = {start for _, start, _ in part.bounds}
         return ("layer", str(part.axis), str(places.pop())) if len(places) == 1 else None
+    if part.step != 1:
+        starts = {start for _, start, _ in part.bounds}
+        is_open = all(end >= size for size, _, end in part.bounds) and len(starts) == 1 and min(starts) >= 0
+        return ("every", str(part.axis), str(starts.pop()), str(part.step)) if is_open else None
     spans = [(size, *_clamp(start, end, size)) for size, start, end in part.bounds]
     if all((start, end) == (0, size) for size, start, end in spans) and not part.count:
         return ("whole",)
@@ -168,3 +175,69 @@ def _without_splits(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The graph without splits of which nothing reads the list any more."""
     read = {text for op in graph for text in op.operands}
     return tuple(op for op in graph if aten_name(op) not in SPLITS or op.name in read)
+
+
+def write_joins(facts: Facts) -> Facts:
+    """The same facts with concatenations in place of stacks, and of repetitions of an axis of 1 that are copied."""
+    known = {spec.name: spec for spec in facts.full}
+    graph = _joined(facts.graph, facts.cases[0], facts, known)
+    full_graph = _joined(facts.full_graph, facts.cases[-1], facts, known)
+    return dataclasses.replace(facts, graph=graph, full_graph=full_graph, full=tuple(known.values()))
+
+
+def _joined(
+    graph: tuple[Operation, ...], case: Case, facts: Facts, known: dict[str, TensorSpec]
+) -> tuple[Operation, ...]:
+    """The graph with concatenations; specs of new values at full size are added to `known`."""
+    specs, made = _specs(graph, case, facts, 0), list[Operation]()
+    for op in graph:
+        if aten_name(op) == "stack" and not op.keywords:
+            made += _stacked(op, specs, known)
+        elif (copies := _count_copies(op, graph, specs)) is not None:
+            axis, count = copies
+            given = f"[{', '.join(count * op.operands[:1])}]"
+            made.append(dataclasses.replace(op, target="aten.cat.default", operands=(given, str(axis)), keywords=()))
+        else:
+            made.append(op)
+    return tuple(made)
+
+
+def _stacked(op: Operation, specs: dict[str, TensorSpec], known: dict[str, TensorSpec]) -> list[Operation]:
+    """A stack as a concatenation of its tensors, each with a further axis of 1."""
+    given, axis = names(op.operands[0]), int(op.operands[1]) if len(op.operands) > 1 else 0
+    axis %= len(op.result[0].shape)
+    made = []
+    for number, name in enumerate(given):
+        if name not in specs:
+            return [op]
+        new = f"{op.name}_{number}_of_{len(given)}"
+        if name in known:
+            known[new] = dataclasses.replace(_with_axis(known[name], axis), name=new)
+        result = (_with_axis(specs[name], axis),)
+        made.append(
+            dataclasses.replace(
+                op, name=new, target="aten.unsqueeze.default", operands=(name, str(axis)), result=result
+            )
+        )
+    joined = f"[{', '.join(item.name for item in made)}]"
+    return [*made, dataclasses.replace(op, target="aten.cat.default", operands=(joined, str(axis)))]
+
+
+def _with_axis(spec: TensorSpec, axis: int) -> TensorSpec:
+    shape, strides = list(spec.shape), list(spec.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, 1)
+    return dataclasses.replace(spec, shape=tuple(shape), strides=tuple(strides))
+
+
+def _count_copies(op: Operation, graph: tuple[Operation, ...], specs: dict[str, TensorSpec]) -> tuple[int, int] | None:
+    """(the axis, how often) of an expansion of one axis of 1 that only a copy reads, as repeat_interleave makes it."""
+    before = specs.get(op.operands[0]) if aten_name(op) == "expand" and op.result else None
+    if before is None or len(before.shape) != len(op.result[0].shape):
+        return None
+    changed = [axis for axis, (a, b) in enumerate(zip(before.shape, op.result[0].shape, strict=True)) if a != b]
+    readers = [other for other in graph if any(op.name in names(text) for text in other.operands)]
+    if len(changed) != 1 or not all(aten_name(other) == "clone" for other in readers):
+        return None
+    count = op.result[0].shape[changed[0]]
+    return (changed[0], count) if 2 <= count <= MOST_COPIES else None

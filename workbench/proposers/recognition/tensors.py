@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from workbench.language import Call, Stage
@@ -38,6 +39,7 @@ class Tensors:
         self.state = {spec.name: spec for spec in facts.parameters}
         self.operands: dict[str, str] = {}  # name in the program -> Python expression
         self.operand_dtypes: dict[str, str] = {}  # name in the program -> type
+        self.operand_shapes: dict[str, tuple[int, ...]] = {}  # name in the program -> shape
         self.stages: list[Stage] = []
         self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
         self.compared: tuple[str, ...] = ()  # further types that a tensor may have where it is compared
@@ -71,7 +73,7 @@ class Tensors:
         """A tensor of the frame's shape, one that is broadcast to it, or a number."""
         if value in self.made:
             name, own = self.made[value]
-            self.operand_dtypes[name] = self.dtype(value)
+            self.operand_dtypes[name], self.operand_shapes[name] = self.dtype(value), own
             return name if own == frame.shape else call("spread", name)
         if parse_number(value) is not None:
             return self.literal(value)
@@ -83,8 +85,15 @@ class Tensors:
         name = self.operand_name(value, expression)
         is_whole = shape == frame.shape and self.has_shapes_of(value, frame)
         self.operands[name] = expression
-        self.operand_dtypes[name] = self.dtype(value)
+        self.operand_dtypes[name], self.operand_shapes[name] = self.dtype(value), shape
         return name if is_whole else call("spread", name)
+
+    def fills(self, expression: object, shape: tuple[int, ...]) -> bool:
+        """Whether the tensors of an expression, broadcast to each other, have a shape; they do not if torch expands."""
+        known = [self.operand_shapes.get(name, shape) for name in itertools.chain(*leaves(expression))]
+        return all(
+            any(len(own) >= axis and own[-axis] == shape[-axis] for own in known) for axis in range(1, len(shape) + 1)
+        )
 
     def has_shapes_of(self, value: str, frame: IterationSpace) -> bool:
         """Whether a tensor of forward has the frame's shape at every case, where it has at the sizes of the trace.
