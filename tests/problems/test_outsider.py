@@ -12,7 +12,7 @@ from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.coverage import find_coverage
 from workbench.proposers.planner import list_rungs
-from workbench.proposers.recognition import recognise
+from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Ask, Opened, record
 from workbench.views.text.operations import AxisNames
 
@@ -159,6 +159,14 @@ def test_what_cannot_be_written_has_the_names_that_its_author_knows() -> None:
     opened = load("fused_qkv_split")
     reason = find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200").reason
     assert "linear -> view -> permute" in reason and "addmm" not in reason
+
+
+def test_a_stage_without_legal_settings_is_named_with_what_was_tried() -> None:
+    opened = load("mlp_sequential")
+    with pytest.raises(Unrecognised) as refused:
+        list_rungs(Ask(problem=opened.problem, facts=opened.facts, arch="sm_75", device="H200"))
+    assert "stage 1 of 2, gemm (h1), has no legal settings; tried " in str(refused.value)
+    assert "arch=sm_75" in str(refused.value) and "%%cutegen edit" in str(refused.value)
 
 
 def test_a_long_row_of_logits_does_not_begin_with_one_thread() -> None:

@@ -92,7 +92,8 @@ OPERATIONS = (
     Operation(
         name="view",
         about="view(x, flatten=(i, j) | unflatten=i, like=y, axes=(j, k) | squeeze=i | unsqueeze=i | order=(1, 0) | "
-        "chunk=(i, k, n) | share=(i, k, n) | slice=(i, start, end) | layer=(i, k) | item=k | "
+        "chunk=(i, k, n) | share=(i, k, n) | slice=(i, start, end) | "
+        "every=(i, start, n) | layer=(i, k) | item=k | "
         "index=i | draw=p): x with other extents, a part of it, the numbers of an axis, or zeros and ones drawn by "
         "torch, for the next stage; no kernel",
         settings=(ARCH,),

@@ -59,8 +59,9 @@ def explain_no_rung(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> 
             continue
         tried = [f"{rung.title}: {_list_rejections(context, place, rung)[0]}" for rung in rungs[: MOST + 1]]
         named = pieces[place].named
+        title = f"{named.operation.name}{f' ({named.result})' if named.result else ''}"
         reasons.append(
-            f"stage {place + 1} of {len(pieces)}, {named.operation.name}{f' ({named.result})' if named.result else ''}, "
+            f"stage {place + 1} of {len(pieces)}, {title}, "
             f"has no legal settings; tried {'; '.join(tried) or f'none: there are none for {context.arch}'}"
         )
     return f"{'; '.join(reasons)}; {WHAT_TO_DO}"

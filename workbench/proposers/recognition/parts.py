@@ -133,9 +133,7 @@ def _call_of(part: Part) -> tuple[str, ...] | None:
         places = {start for _, start, _ in part.bounds}
         return ("layer", str(part.axis), str(places.pop())) if len(places) == 1 else None
     if part.step != 1:
-        starts = {start for _, start, _ in part.bounds}
-        is_open = all(end >= size for size, _, end in part.bounds) and len(starts) == 1 and min(starts) >= 0
-        return ("every", str(part.axis), str(starts.pop()), str(part.step)) if is_open else None
+        return _call_with_step(part)
     spans = [(size, *_clamp(start, end, size)) for size, start, end in part.bounds]
     if all((start, end) == (0, size) for size, start, end in spans) and not part.count:
         return ("whole",)
@@ -152,6 +150,13 @@ def _call_of(part: Part) -> tuple[str, ...] | None:
         if all((size * number // count, size * (number + 1) // count) == (start, end) for size, start, end in spans)
     )
     return next(shares, None)
+
+
+def _call_with_step(part: Part) -> tuple[str, ...] | None:
+    """The words of `view` for a slice with a step that goes on to the end of the axis."""
+    starts = {start for _, start, _ in part.bounds}
+    is_open = all(end >= size for size, _, end in part.bounds) and len(starts) == 1 and min(starts) >= 0
+    return ("every", str(part.axis), str(starts.pop()), str(part.step)) if is_open else None
 
 
 def _clamp(start: int, end: int, size: int) -> tuple[int, int]:
