@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -39,11 +41,10 @@ def measure(name: str, repeats: int) -> list[dict[str, object]]:
     from workbench.executors.emulator import EmulatorExecutor
     from workbench.session import Session
 
-    try:
-        from workbench.executors.jobs.client import server, shutdown
-    except ModuleNotFoundError:  # where it was until the end of November 2026
-        from workbench.executors.client import server, shutdown
-
+    # where it was until the end of November 2026
+    old = importlib.util.find_spec("workbench.executors.jobs") is None
+    client = importlib.import_module("workbench.executors.client" if old else "workbench.executors.jobs.client")
+    server, shutdown = client.server, client.shutdown
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as root, Session.create(name, root=Path(root), executor="emulator") as session:
         session.run(steps=1)

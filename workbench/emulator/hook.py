@@ -8,8 +8,9 @@ and host memory in a kernel is an error, as on a GPU.
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -109,6 +110,20 @@ def emulated(
             ACTIVE.clear()
 
 
+def _record_functions_of_tvm_ffi(modules: list[CompiledModule]) -> tuple[type, str, Callable[[Any], Any]]:
+    """(class, name, method) with which functions that are compiled for TVM-FFI, which loads them itself, are recorded."""
+    from cutlass.cutlass_dsl import tvm_ffi_provider
+
+    owner, name = tvm_ffi_provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function"
+    create = getattr(owner, name)
+
+    def create_function(self: Any) -> Any:
+        modules.append(CompiledModule(self.__ptx__ or "", self.__cubin__ or b""))
+        return create(self)
+
+    return owner, name, create_function
+
+
 @contextmanager
 def record_modules() -> Iterator[list[CompiledModule]]:
     """Record PTX, cubin and line info of every module that is loaded on a real GPU. Launches go to the device."""
@@ -125,6 +140,8 @@ def record_modules() -> Iterator[list[CompiledModule]]:
         try:
             patches.patch_compile_options(folder)
             patches.set(compiled, "_load_cuda_library", load_library)
+            if importlib.util.find_spec("tvm_ffi"):
+                patches.set(*_record_functions_of_tvm_ffi(modules))
             yield modules
         finally:
             patches.restore()

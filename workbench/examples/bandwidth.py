@@ -57,7 +57,13 @@ def compile_empty_launch() -> Callable[[], object]:
     """A compiled launch that reads nothing, with two tensors and three integers: what a launch costs the host."""
     x, sums = torch.zeros(L2.chunk, device="cuda"), torch.zeros(L2.threads, device="cuda")
     views = view_flat(x, 16), view_flat(sums, 16)
-    arguments = (*views, cutlass.Int32(1), cutlass.Int32(0), cutlass.Int32(1), cutlass.torch.current_stream())
+    arguments = (
+        *(view.as_cute() for view in views),
+        cutlass.Int32(1),
+        cutlass.Int32(0),
+        cutlass.Int32(1),
+        cutlass.torch.current_stream(),
+    )
     compiled = cute.compile(bind(launch_l2, L2), *arguments)
     return lambda: compiled(*arguments)
 

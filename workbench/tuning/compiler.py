@@ -67,7 +67,7 @@ def build_fields(pairs: list[tuple[str, bytes]], program: str, arch: str) -> Row
 
 
 def load_candidate(source: str, folder: Path) -> ModuleType:
-    """Import the candidate from a file of its own.
+    """Import the candidate from a file of its own. It launches without TVM FFI.
 
     The path is the same in every process, because it is part of the compiled code.
     """
@@ -83,6 +83,7 @@ def load_candidate(source: str, folder: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
+    module.with_tvm_ffi = False  # type: ignore[attr-defined]  # its functions cannot be handed to another process
     return module
 
 

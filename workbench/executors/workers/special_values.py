@@ -1,4 +1,6 @@
-"""Inputs of special values (zeros, one sign, large, NaN, infinity) and of other layouts. Integers and bools stay as drawn.
+"""Inputs of special values (zeros, one sign, large, NaN, infinity) and of other layouts.
+
+Integers and bools stay as drawn.
 
 A call takes special values only where the reference is at home: its results are finite, and torch eager's keep the
 tolerance. A result for NaN and infinity is compared for these alone, and a difference is a doubt: a maximum instruction

@@ -165,7 +165,8 @@ def _register_lines(program: Program) -> list[str]:
         ) -> None:
             import cutlass.cute as cute
 
-            made = cute.compile(function, *arguments, module.cuda.CUstream(0), *constants)
+            values = module.each_value(module.cute_value, arguments)
+            made = cute.compile(function, *values, module.cuda.CUstream(0), *constants)
             for build in describe_module(made.__ptx__, made.__cubin__, arch):
                 lines.append(
                     f"  {kernel_function(build.kernel)}: {build.registers} registers a thread, "
