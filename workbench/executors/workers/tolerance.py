@@ -29,7 +29,8 @@ enlarges the errors of a row whose values lie close together. Then scale and mag
 error.
 
 Where torch eager's largest error is as large as the largest |e|, and that below NOTHING, the result is what is left of
-terms that cancel (the mean of a normalised row). Then CANCELLED times this error is allowed everywhere: other trials have to tell.
+terms that cancel (the mean of a normalised row). Then CANCELLED times this error is allowed everywhere: other trials
+have to tell.
 
 The factors are inferred: they are a few times the typical error, so that an honest kernel passes with another order of
 summation, and a lower precision than the policy allows fails.
