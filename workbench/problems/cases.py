@@ -47,6 +47,7 @@ class Measured:
     products: int
     dtype: str = "float32"  # of the factors of its products, else the widest that it computes with
     calls: int = 0  # ATen calls
+    broadcasts: int = 0  # element-wise calls in which an extent of 1 is broadcast
     form: str = ""  # of the result, see `results.special_form`
 
     @property
@@ -117,6 +118,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 products=counted.products,
                 dtype=counted.dtype,
                 calls=counted.calls,
+                broadcasts=counted.broadcasts,
                 form=special_form(result),
             )
     except ProblemError as error:

@@ -177,6 +177,13 @@ def _check_indexed_write(args: tuple[object, ...]) -> None:
         raise IndexError(f"values of shape {list(found)} for places of shape {list(wanted)}")
 
 
+def _broadcasts_one(args: tuple[object, ...]) -> bool:
+    """Whether tensors of a call differ in an extent that one of them has as 1."""
+    shapes = [value.shape for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
+    extents = [{shape[-axis] for shape in shapes if len(shape) >= axis} for axis in range(1, max(map(len, shapes)) + 1)]
+    return any(1 in found and len(found) > 1 for found in extents)
+
+
 class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
     """Counts what runs inside: `flops` by operation name, and `products`, the part that matrix units can do."""
 
@@ -185,6 +192,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         self.flops: Counter[str] = Counter()
         self.products = 0
         self.calls = 0  # ATen calls
+        self.broadcasts = 0  # element-wise calls in which an extent of 1 is broadcast
         self._factors: Counter[torch.dtype] = Counter()  # FLOPs of products by the dtype of their results' factors
         self._computed: set[torch.dtype] = set()
 
@@ -211,6 +219,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         out = func(*args, **given)
         if func.namespace == "aten":
             self.calls += 1
+            self.broadcasts += torch.Tag.pointwise in func.tags and _broadcasts_one(args)
             products = _product_flops(func, args, given, out)
             self.products += products or 0
             count = _pointwise_flops(func, args, given, out) if products is None else products

@@ -164,11 +164,12 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case], full: 
     every = start = {**start, **small}
     wanted = {name: tuple(value for value in TINY if value < now) for name, now in start.items() if now > 1}
     bound = [name for name in wanted if _is_bound(problem, start, name)]
+    usual = measure(problem, "shrunk", shrunk).broadcasts
     tiny, _ = _vary(
         problem,
         start,
         {name: values for name, values in wanted.items() if name not in bound},
-        lambda at: _tell_tiny(problem, at),
+        lambda at: _tell_tiny(problem, at, usual),
     )
     start = {name: value for name, value in start.items() if name not in small}
     for most in OVER:
@@ -284,8 +285,13 @@ def _is_input_extent(problem: Problem, name: str, value: int) -> bool:
     return shapes[0] != shapes[1]
 
 
-def _tell_tiny(problem: Problem, settings: Settings) -> Case | None:
-    """The case at these settings if its results say something: not empty, finite, and not all zeros for all seeds."""
+def _tell_tiny(problem: Problem, settings: Settings, usual: int) -> Case | None:
+    """The case at these settings if its results say something: not empty, finite, and not all zeros for all seeds.
+
+    It has as many calls in which an extent of 1 is broadcast as `usual`: the halves of 3 elements are 2 and 1.
+    """
+    if measure(problem, "tiny", settings).broadcasts > usual:
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a variance of one value
         for seed in TINY_SEEDS:

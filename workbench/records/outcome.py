@@ -59,7 +59,8 @@ class Check:
     values: str = ""  # "large", "zeros and one sign": special values of the inputs; "" for drawn ones
     wrong: WrongValues | None = None  # of a failed comparison
     unasked: bool = False  # the candidate changed it, and the reference does not
-    doubt: str = ""  # of a passed comparison of NaN and infinity: "drops NaN: 3 elements are NaN in torch's result"
+    # of a passed comparison of NaN and infinity, or of inputs of another layout: "drops NaN: 3 elements are NaN"
+    doubt: str = ""
 
 
 @record
