@@ -272,7 +272,7 @@ def test_inputs_of_other_layouts_and_empty_ones_may_be_refused_and_a_doubt_says_
     ]
     flat = KERNEL.replace("x.contiguous()", "torch.as_strided(x, (x.numel(),), (1,), x.storage_offset())")
     wrong = judge(COMPARE, kernel=flat)
-    assert wrong.correct and any("with inputs of offset and padded layout" in doubt for doubt in wrong.doubts)
+    assert wrong.correct and any("reads inputs of offset and padded layout wrong" in doubt for doubt in wrong.doubts)
 
 
 def test_host_code_may_not_refuse_another_case() -> None:

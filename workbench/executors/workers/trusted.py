@@ -220,7 +220,7 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
         named = partial(effects.name_values, job.facts, model, state, calls[call])
         fields = compare(value, wanted, tolerance, named)
         if run.layout and not fields["passed"]:  # the problem's own inputs are not laid out so
-            fields = {"passed": True, "doubt": f"with inputs of {run.layout}, {fields['message']}"[:DOUBT_LENGTH]}
+            fields = {"passed": True, "doubt": f"reads inputs of {run.layout} wrong"}
         number = n % outputs if n < len(got) and outputs else 0
         checks.append(
             Check(
