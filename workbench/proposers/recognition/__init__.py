@@ -73,9 +73,9 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    facts = write_joins(facts)
-    named = name_leading(drop_expansions(name_parts(facts)))
-    for form in (facts, named):
+    joined = write_joins(facts)
+    named = name_leading(drop_expansions(name_parts(joined)))
+    for form in (facts, *([joined] if joined.graph != facts.graph else []), named):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)
     return _recognise_at_all_sizes(drop_copies(named))
