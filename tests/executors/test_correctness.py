@@ -300,6 +300,7 @@ def test_cancellation_is_allowed_what_torch_has_there() -> None:
     assert subject.check(w * x + b)["passed"] and subject.check(x.float() * w + b)["passed"]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", problems.shipped())
 def test_torch_eager_passes_on_every_shipped_problem_at_every_precision(name: str) -> None:
     cases = [case for case in inspection.inspect(problems.load(name)).cases if case.name in ("shrunk", "odd")]
