@@ -111,7 +111,7 @@ def emulated(
 
 
 def _record_functions_of_tvm_ffi(modules: list[CompiledModule]) -> tuple[type, str, Callable[[Any], Any]]:
-    """(class, name, method) with which functions that are compiled for TVM-FFI, which loads them itself, are recorded."""
+    """(class, name, method) that records functions which are compiled for TVM-FFI. It loads them itself."""
     from cutlass.cutlass_dsl import tvm_ffi_provider
 
     owner, name = tvm_ffi_provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function"

@@ -54,7 +54,7 @@ def _composed(
 
 
 SCALARS: tuple[ScalarFunction, ...] = (
-    ScalarFunction(name="choose"),
+    ScalarFunction(name="choose", values=3),
     *_of_the_same_name("relu"),
     *_of_the_same_name("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "silu", is_special=True),
     ScalarFunction(name="gelu", is_special=True),
@@ -111,8 +111,8 @@ _WRITTEN = tuple(one for one in SCALARS if not one.is_composed)
 FUNCTIONS = tuple(one.name for one in _WRITTEN if one.name not in OPERATORS)  # of workbench.kernels.scalars
 MATH = frozenset(one.name for one in _WRITTEN if one.is_special)
 ARITY = {one.name: (one.values, one.values + one.numbers) for one in _WRITTEN}  # (least, most) arguments
-UNARY = tuple(name for name in FUNCTIONS if ARITY[name][0] == 1 and name != "choose")
-MANY = tuple(name for name in ARITY if ARITY[name][0] > 1 and name not in OPERATORS)
+UNARY = tuple(name for name in FUNCTIONS if ARITY[name][0] == 1)
+MANY = tuple(name for name in FUNCTIONS if ARITY[name][0] > 1 and name != "choose")  # which only kernels call
 KNOWN = (*UNARY, *OPERATORS, *MANY)
 ATEN = {call.name: (one, call) for one in SCALARS for call in one.aten}  # ATen's name -> the function and its call
 
