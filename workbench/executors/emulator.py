@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.errors import ProblemError
 from workbench.executors.full_size import FullSizeRun
 from workbench.executors.jobs.client import Server, server
-from workbench.executors.jobs.folder import candidate_outcome, prepare, read_reply
+from workbench.executors.jobs.folder import candidate_outcome, cpu_limits, prepare, read_reply
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Check, Event, Facts, Failure, Job, Outcome, Problem
@@ -47,9 +47,9 @@ class EmulatorExecutor(Executor):
         ):
             folder = prepare(Path(name), job)
             context.progress(Event(kind="running", message="compiling and emulating", fraction=0.1))
-            reference = workers.start_job("reference", str(folder), wall_s=CHECK_LIMIT_S)
+            reference = workers.start_job("reference", str(folder), **cpu_limits(CHECK_LIMIT_S))
             number = workers.start_job(
-                "candidate", str(folder), wall_s=job.wall_limit_s, memory_bytes=job.memory_limit_bytes
+                "candidate", str(folder), memory_bytes=job.memory_limit_bytes, **cpu_limits(job.wall_limit_s)
             )
 
             def fail_with_reference() -> None:  # the candidate waits for its inputs in vain
@@ -77,7 +77,7 @@ class EmulatorExecutor(Executor):
 
     def _check(self, job: Job, folder: Path, workers: Server, outcome: Outcome, context: RunContext) -> Outcome:
         """The outcome with the comparisons of the candidate's outputs."""
-        end = workers.wait(workers.start_job("check", str(folder), wall_s=CHECK_LIMIT_S), context.stop)
+        end = workers.wait(workers.start_job("check", str(folder), **cpu_limits(CHECK_LIMIT_S)), context.stop)
         try:
             reply = read_reply(folder, "check", end)
         except ProblemError as error:

@@ -14,7 +14,7 @@ from typing import Any
 from workbench.analysis import devices
 from workbench.analysis.time_model import fitted_model
 from workbench.executors.jobs.client import Server
-from workbench.executors.jobs.folder import end_failure, prepare
+from workbench.executors.jobs.folder import cpu_limits, end_failure, prepare
 from workbench.executors.jobs.trials import REFUSALS
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
 from workbench.toolchain.compiled import CompiledCache
@@ -69,8 +69,8 @@ class FullSizeRun:
             self.number = self.workers.start_job(
                 "profile",
                 str(self.folder),
-                wall_s=self.job.wall_limit_s,
                 memory_bytes=self.job.memory_limit_bytes,
+                **cpu_limits(self.job.wall_limit_s),
             )
         return self
 

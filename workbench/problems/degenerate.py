@@ -92,7 +92,7 @@ def _run_three(problem: Problem, settings: Settings) -> tuple[torch.Tensor, ...]
     """First results for the same inputs twice and for others, each of a fresh copy of one model."""
     module = loading.load_module(problem, spread_ties(problem, settings))
     with torch.no_grad():
-        torch.manual_seed(0)
+        loading.seed_generators(0)
         model = loading.build_model(module, "Model", problem)
         return tuple(_run_once(module, model, problem, *seeds) for seeds in ((1, 3), (1, 4), (2, 3)))
 
@@ -101,7 +101,7 @@ def _run_once(
     module: ModuleType, model: torch.nn.Module, problem: Problem, seed: int, forward_seed: int
 ) -> torch.Tensor:
     inputs = loading.make_inputs(module, problem, seed)
-    torch.manual_seed(forward_seed)
+    loading.seed_generators(forward_seed)
     result = copy.deepcopy(model)(*inputs)
     return tensors_of(result)[0]
 

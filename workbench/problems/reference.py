@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from workbench.problems import loading
 from workbench.problems.counting import TermCount, operation_name
 from workbench.problems.results import tensors_of
 from workbench.records import Precision
@@ -118,10 +119,10 @@ def run_reference(
     """
     with torch.no_grad(), _forbid_tf32():
         widened, values = _widened(model, wide), convert(inputs, wide)
-        torch.manual_seed(seed)
+        loading.seed_generators(seed)
         with TermCount() as count, WidenedDtypes(wide):
             exact = tensors_of(widened(*values))
-        torch.manual_seed(seed)
+        loading.seed_generators(seed)
         with TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
             eager = _run_eager(model, inputs)
     return Reference(exact=exact, eager=eager, terms=count.terms)

@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import UserError
 from workbench.executors.gpu.presence import why_no_gpu
@@ -62,7 +63,7 @@ def run_profiled(
     case: str,
     wall_s: float,
     options: Json | None = None,
-    **request: object,
+    **request: Any,
 ) -> Iterator[ProfiledRun]:
     """Run the job's candidate at `case` in a confined process, in a `mode` of profile_worker.py.
 
@@ -79,7 +80,7 @@ def run_profiled(
         folder = prepare(Path(name), chosen)
         (folder / "given" / "profile.json").write_text(json.dumps({"mode": mode, **(options or {})}))
         workers = server()
-        extra = {"device": "cuda"} if gpu else {}
+        extra: dict[str, Any] = {"device": "cuda"} if gpu else {}
         memory = (64 << 30) if gpu else job.memory_limit_bytes
         end = workers.wait(
             workers.start_job(

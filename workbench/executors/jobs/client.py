@@ -92,11 +92,15 @@ class Server:
         folder: str,
         *,
         wall_s: float,
+        cpu_s: float | None = None,
         memory_bytes: int = 4 << 30,
         connection: socket.socket | None = None,
         **extra: object,
     ) -> int:
-        """Send a job and return its number for `wait`. Its process inherits `connection`, which stays open here."""
+        """Send a job and return its number for `wait`. Its process inherits `connection`, which stays open here.
+
+        It is killed after `wall_s` seconds, or after `cpu_s` seconds of CPU time; without `cpu_s` both are the same.
+        """
         if not self.ready.wait(START_LIMIT_S) or self.problem:
             raise WorkerLost(f"the worker server did not start: {self.problem or 'it took too long'}")
         number = next(self.numbers)
@@ -107,6 +111,7 @@ class Server:
             "role": role,
             "folder": folder,
             "wall_s": wall_s,
+            "cpu_s": wall_s if cpu_s is None else cpu_s,
             "memory_bytes": memory_bytes,
             "output_bytes": OUTPUT_BYTES,
             "processes": PROCESSES,

@@ -1,4 +1,4 @@
-"""Passes tensors between worker processes as raw files: bytes plus JSON, never pickle, sizes checked before reading.
+"""Passes tensors between worker processes as raw files: bytes plus JSON, never pickle. A list of tensors is one file.
 
 Only `read_outputs` reads the files of a candidate, and it trusts nothing in them. The reference gives the number,
 shapes and dtypes of the outputs. No link is followed: it could lead to the expected outputs, which would pass.
@@ -11,89 +11,90 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from workbench.records import TensorSpec
 from workbench.wire import Json
 
-LIMIT_BYTES = 64 << 30
 Values = list[Any]  # tensors and plain scalars
 
 
-def write_tensor(path: Path, tensor: torch.Tensor) -> None:
-    """Contiguous bytes in PATH.bin, dtype and shape in PATH.json (written last)."""
-    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-    flat.view(torch.uint8).numpy().tofile(path.with_suffix(".bin")) if flat.numel() else path.with_suffix(
-        ".bin"
-    ).write_bytes(b"")
-    meta = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
-    path.with_suffix(".json").write_text(json.dumps(meta))
+def write_values(path: Path, values: Values) -> None:
+    """Write a list of tensors and plain scalars to one file, which appears when it is complete.
+
+    Its first line is JSON, with dtype, shape, strides and offset of each tensor; then come the bytes of the tensors.
+    """
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    kinds = [_describe(value) if isinstance(value, torch.Tensor) else {"value": value} for value in values]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(json.dumps(kinds).encode() + b"\n")
+        _write_bytes(file, tensors)
+    os.replace(temporary, path)
 
 
-def read_tensor(path: Path) -> torch.Tensor:
-    """Read a tensor of `write_tensor`. Raises `ValueError` if sizes do not agree or the file is a link."""
-    meta = json.loads(_read_plain_file(path.with_suffix(".json")))
-    dtype = getattr(torch, meta["dtype"])
-    count = int(np.prod(meta["shape"], dtype=np.int64)) if meta["shape"] else 1
-    size = path.with_suffix(".bin").lstat().st_size
-    if size != count * dtype.itemsize or size > LIMIT_BYTES:
-        raise ValueError(f"{path.name} holds {size} bytes, not {count * dtype.itemsize}")
-    if not count:
-        return torch.empty(meta["shape"], dtype=dtype)
-    raw = np.fromfile(path.with_suffix(".bin"), dtype=np.uint8)
-    return torch.from_numpy(raw).view(dtype).reshape(meta["shape"]).clone()  # aligned to 64 bytes, as torch allocates
+def _describe(tensor: torch.Tensor) -> Json:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    strides, offset = list(tensor.stride()), tensor.storage_offset()
+    return {"dtype": dtype, "shape": list(tensor.shape), "strides": strides, "offset": offset}
 
 
-def _read_plain_file(path: Path) -> str:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(handle) as file:
-        return file.read(1 << 20)
+def _write_bytes(file: BinaryIO, tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+        if flat.numel():
+            flat.view(torch.uint8).numpy().tofile(file)
 
 
-def write_values(folder: Path, values: Values) -> None:
-    """A list of tensors and plain scalars as files in `folder`; `list.json` is written last."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kinds: list[Json] = []
-    for n, value in enumerate(values):
-        if isinstance(value, torch.Tensor):
-            write_tensor(folder / f"{n}", value)
-            kinds.append({"tensor": n, "strides": list(value.stride()), "offset": value.storage_offset()})
-        else:
-            kinds.append({"value": value})
-    (folder / "list.tmp").write_text(json.dumps(kinds))
-    os.replace(folder / "list.tmp", folder / "list.json")
-
-
-def read_values(folder: Path) -> Values:
+def read_values(path: Path) -> Values:
     """Read the values of `write_values`, with the same strides and offsets into their memory."""
     out: Values = []
-    for entry in json.loads((folder / "list.json").read_text()):
-        if "value" in entry:
-            out.append(entry["value"])
-            continue
-        tensor = read_tensor(folder / str(entry["tensor"]))
-        strides, offset = tuple(entry["strides"]), int(entry["offset"])
-        if (tensor.stride() != strides or offset) and tensor.numel():
-            size = offset + 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
-            laid_out = torch.zeros(size, dtype=tensor.dtype).as_strided(tuple(tensor.shape), strides, offset)
-            tensor = laid_out.copy_(tensor)
-        out.append(tensor)
+    with path.open("rb") as file:
+        for entry in json.loads(file.readline()):
+            out.append(entry["value"] if "value" in entry else _read_tensor(file, entry))
     return out
 
 
-def read_outputs(root: Path, relative: str, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
-    """The outputs that an untrusted process left below `root`, contiguous, with the shapes and dtypes of `specs`.
+def _read_tensor(file: BinaryIO, entry: Json) -> torch.Tensor:
+    dtype, shape, strides = getattr(torch, entry["dtype"]), tuple(entry["shape"]), tuple(entry["strides"])
+    tensor, offset = torch.empty(shape, dtype=dtype), int(entry["offset"])  # aligned to 64 bytes, as torch allocates
+    if tensor.numel():
+        file.readinto(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[attr-defined]
+        if tensor.stride() != strides or offset:
+            size = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+            tensor = torch.zeros(size, dtype=dtype).as_strided(shape, strides, offset).copy_(tensor)
+    return tensor
 
-    Raises `ValueError` or `OSError` when a file is missing, has another size, or is reached through a link.
+
+def write_outputs(path: Path, tensors: Sequence[torch.Tensor]) -> None:
+    """Write the bytes of tensors, one after the other, for `read_outputs`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        _write_bytes(file, tensors)
+
+
+def read_outputs(root: Path, relative: str, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+    """The outputs in the file ROOT/RELATIVE of an untrusted process, contiguous, with shapes and dtypes of `specs`.
+
+    Raises `ValueError` or `OSError` when the file is missing, has another size, or is reached through a link.
     """
-    place = open_below(root, relative)
+    path = Path(relative)
+    place = open_below(root, path.parent.as_posix())
     try:
-        return [_read_output(place, f"{n}.bin", spec) for n, spec in enumerate(specs)]
+        raw = _read_bytes(place, path.name, sum(map(_size_bytes, specs)))
     finally:
         os.close(place)
+    out, at = [], 0
+    for spec in specs:
+        size = _size_bytes(spec)
+        out.append(_as_tensor(raw[at : at + size], spec))
+        at += size
+    return out
 
 
 def write_numbered(folder: Path, values: Mapping[int, torch.Tensor]) -> None:
@@ -111,7 +112,11 @@ def read_numbered(root: Path, relative: str, specs: Sequence[TensorSpec]) -> dic
     place = open_below(root, relative)
     try:
         names = set(os.listdir(place))
-        return {n: _read_output(place, f"{n}.bin", spec) for n, spec in enumerate(specs) if f"{n}.bin" in names}
+        return {
+            n: _as_tensor(_read_bytes(place, f"{n}.bin", _size_bytes(spec)), spec)
+            for n, spec in enumerate(specs)
+            if f"{n}.bin" in names
+        }
     finally:
         os.close(place)
 
@@ -130,15 +135,22 @@ def open_below(root: Path, relative: str) -> int:
     return place
 
 
-def _read_output(place: int, name: str, spec: TensorSpec) -> torch.Tensor:
+def _size_bytes(spec: TensorSpec) -> int:
+    return int(np.prod(spec.shape, dtype=np.int64)) * int(getattr(torch, spec.dtype).itemsize)
+
+
+def _as_tensor(raw: NDArray[np.uint8], spec: TensorSpec) -> torch.Tensor:
     dtype = getattr(torch, spec.dtype)
-    wanted = int(np.prod(spec.shape, dtype=np.int64)) * int(dtype.itemsize)
+    if not raw.size:
+        return torch.empty(spec.shape, dtype=dtype)
+    return torch.from_numpy(raw).clone().view(dtype).reshape(spec.shape)
+
+
+def _read_bytes(place: int, name: str, wanted: int) -> NDArray[np.uint8]:
+    """The bytes of a plain file of `wanted` bytes in the folder of the handle `place`."""
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)  # a pipe must not block the check
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_size != wanted:
             raise ValueError(f"{name} holds {found.st_size} bytes, not {wanted}")
-        if not wanted:
-            return torch.empty(spec.shape, dtype=dtype)
-        raw = np.fromfile(file, dtype=np.uint8, count=wanted)
-    return torch.from_numpy(raw).view(dtype).reshape(spec.shape)
+        return np.fromfile(file, dtype=np.uint8, count=wanted)

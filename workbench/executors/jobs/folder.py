@@ -12,6 +12,7 @@ import signal
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypedDict
 
 from workbench.errors import ProblemError
 from workbench.executors.jobs.trials import list_runs
@@ -21,6 +22,8 @@ from workbench.wire import Json, from_plain, to_plain
 
 REPLY_BYTES = 256 << 20
 OUTPUT_CHARACTERS = 100_000
+WAITING = 5  # seconds that may pass per second of CPU time
+TOO_MUCH = "an endless loop on the host or in the kernel, or far too much work"
 
 
 def prepare(folder: Path, job: Job) -> Path:
@@ -92,14 +95,23 @@ def _early_exit(code: object) -> Failure:
     )
 
 
+class Limits(TypedDict):
+    """Seconds after which a job is killed."""
+
+    cpu_s: float
+    wall_s: float
+
+
+def cpu_limits(seconds: float) -> Limits:
+    """Limits for `Server.start_job` that count CPU time, so that a busy machine fails nobody."""
+    return {"cpu_s": seconds, "wall_s": WAITING * seconds}
+
+
 def end_failure(job: Job, end: Json) -> Failure | None:
     """The failure of an abnormal end; None if the process ended by itself with code 0."""
     limits = {
-        "wall": (
-            "timeout",
-            f"no result within {job.wall_limit_s:g} s",
-            "an endless loop on the host or in the kernel, or far too much work",
-        ),
+        "cpu": ("timeout", f"no result within {end.get('limit_s', 0):g} s of CPU time", TOO_MUCH),
+        "wall": ("timeout", f"no result within {end.get('limit_s', 0):g} s", TOO_MUCH),
         "memory": (
             "memory",
             f"more than {job.memory_limit_bytes >> 20} MiB of memory used",

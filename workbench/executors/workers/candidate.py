@@ -14,7 +14,7 @@ import torch
 from workbench.emulator import EmulationFault
 from workbench.emulator.emulation import Emulation
 from workbench.emulator.hook import emulated
-from workbench.executors.jobs.exchange import read_values, write_values
+from workbench.executors.jobs.exchange import read_values, write_outputs
 from workbench.executors.jobs.trials import EMPTY, NOT_FINITE, REFUSABLE, REFUSALS, Run, list_runs
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
     effects,
@@ -36,7 +36,7 @@ from workbench.toolchain import describe_module
 from workbench.toolchain.compiled import reuse_compiled
 from workbench.wire import Json, to_plain
 
-READY_LIMIT_S = 120.0
+READY_LIMIT_S = 600.0
 CONVERSION = "/cutlass/cute/runtime.py"  # from_dlpack, mark_layout_dynamic
 NOTICED = ("misaligned", "bad_launch")  # faults with which a GPU ends the program too
 STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
@@ -75,15 +75,14 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     return reply
 
 
-def _wait_for_values(folder: Path) -> list[Any]:
+def _wait_for_values(path: Path) -> list[Any]:
     """Values that the reference's process writes."""
-    path = folder / "list.json"
     deadline = time.monotonic() + READY_LIMIT_S
     while not path.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the reference did not deliver {folder.name}")
+            raise TimeoutError(f"the reference did not deliver {path.name}")
         time.sleep(0.002)
-    return read_values(folder)
+    return read_values(path)
 
 
 def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json) -> None:
@@ -117,7 +116,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
             kept: list[Launch] = []  # of the first call
             for inputs in calls:
                 watch.before(inputs)
-                torch.manual_seed(effects.generator_seed(inputs))
+                loading.seed_generators(effects.generator_seed(inputs))
                 output = model(*inputs)
                 kept = kept or list(emulation.launches)
                 found = validate(
@@ -139,7 +138,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
         reply["launches"] = [to_plain(launch) for launch in kept]
         reply["builds"] = plain_builds(emulation, job)
     watch.write(folder / "scratch" / effects.EFFECTS / run.place)
-    write_values(folder / "scratch" / OUTPUTS / run.place, values)
+    write_outputs(folder / "scratch" / OUTPUTS / run.place, values)
 
 
 def _may_refuse(run: Run, error: Exception, launched: bool, source_file: str) -> bool:

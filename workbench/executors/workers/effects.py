@@ -104,7 +104,7 @@ class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
             inputs = list(values[call * self.size : (call + 1) * self.size])
             if self.with_inputs:
                 inputs = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
-            torch.manual_seed(seed)
+            loading.seed_generators(seed)
             results = tensors_of(self.model(*inputs))
             if call < self.first:
                 continue

@@ -4,11 +4,11 @@ What only some roles need (CuTe DSL, what traces a problem) is imported once too
 
 `python -m workbench.executors.workers.server FD`.
 
-Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "memory_bytes", "output_bytes",
-"processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id}, or {"prepare": role} to import
-what a role needs before its first job. If "connected" is true, a file descriptor comes with the line: a socket that
-the job's worker inherits (jobs/rpc.py). Out: {"id", "end", "code", "signal", "output", "peak_bytes"} where
-end is "exit", "signal", "wall", "memory", "output", "processes" or "killed".
+Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "cpu_s", "memory_bytes",
+"output_bytes", "processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id}, or
+{"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes with
+the line: a socket that the job's worker inherits (jobs/rpc.py). Out: {"id", "end", "code", "signal", "output",
+"peak_bytes", "limit_s"} where end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or "killed".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from workbench.executors.jobs import rpc, sandbox
-from workbench.wire import Json
+from workbench.wire import Json, prepare_conversion
 
 TICK_S, SLOW_TICK_S = 0.03, 0.5
 HANDLES = 16  # file descriptors that one read of the socket may bring, at most
@@ -187,8 +187,10 @@ def _prepare_candidates() -> None:
         import workbench.executors.workers.profile_worker
         import workbench.executors.workers.referee  # noqa: F401
         from workbench.emulator.compiled import tiering
+        from workbench.records import Check, Job, KernelBuild, Launch
 
         tiering.preload()
+        prepare_conversion(Job, Launch, KernelBuild, Check)
 
 
 def prepare(role: str) -> None:
@@ -230,7 +232,7 @@ def kill(child: Child) -> None:
 
 
 def watch(child: Child) -> None:
-    """Enforce wall time, memory, number of processes and amount of output."""
+    """Enforce wall and CPU time, memory, number of processes and amount of output."""
     request = child.request
     if child.reason or request.get("trusted"):
         return
@@ -240,15 +242,19 @@ def watch(child: Child) -> None:
         child.reason = "output"
     else:
         tree = _tree(child.pid)
-        used = 0
+        used, spent_s = 0, 0.0
         for process in tree:
             with contextlib.suppress(psutil.NoSuchProcess):
                 used += process.memory_info().rss
+                times = process.cpu_times()
+                spent_s += times.user + times.system
         child.peak = max(child.peak, used)
         if len(tree) > request["processes"]:
             child.reason = "processes"
         elif used > request["memory_bytes"]:
             child.reason = "memory"
+        elif spent_s > request["cpu_s"]:
+            child.reason = "cpu"
     if child.reason:
         kill(child)
 
@@ -276,7 +282,7 @@ def finish(child: Child) -> Json:
     died = os.WTERMSIG(code) if code is not None and os.WIFSIGNALED(code) else None
     end = child.reason or ("killed" if code is None else "signal" if died else "exit")
     if died == signal.SIGXCPU:
-        end = "wall"
+        end = "cpu"
     return {
         "id": child.number,
         "end": end,
@@ -284,6 +290,7 @@ def finish(child: Child) -> Json:
         "signal": died,
         "output": bytes(child.text).decode(errors="replace"),
         "peak_bytes": child.peak,
+        "limit_s": child.request["cpu_s" if end == "cpu" else "wall_s"],
     }
 
 

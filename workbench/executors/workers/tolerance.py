@@ -41,6 +41,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 
@@ -134,8 +135,14 @@ class Tolerance:
         return replace(self, rows=self.rows.clamp(min=typical), noise=noise, floor=max(self.floor, other.floor))
 
     def to_values(self) -> list[object]:
-        """The fields in order, for `jobs.exchange.write_values`; `Tolerance(*values)` is their inverse."""
+        """The fields in order, for `jobs.exchange.write_values`."""
         return [getattr(self, field.name) for field in fields(self)]
+
+    @classmethod
+    def from_values(cls, values: Sequence[Any]) -> list[Tolerance]:
+        """The tolerances of which `values` has the fields, one after the other."""
+        count = len(fields(cls))
+        return [cls(*values[at : at + count]) for at in range(0, len(values), count)]
 
 
 def measure_tolerances(reference: Reference, outputs: Sequence[TensorSpec]) -> list[Tolerance]:

@@ -44,7 +44,7 @@ def make_reference(folder: Path) -> Json:
     for run in list_runs(job):
         seed, case = seeds[_expected_place(run)], find_case(job, run.case)
         module = loading.load_module(job.problem, case.settings)
-        torch.manual_seed(seed)
+        loading.seed_generators(seed)
         model = loading.build_model(module, "Model", job.problem)
         if run.draws_state:
             draw_constants(model, seed)
@@ -60,8 +60,7 @@ def make_reference(folder: Path) -> Json:
         if run.case == TINY:
             tolerances = [one.at_least(typical[n]) if n < len(typical) else one for n, one in enumerate(tolerances)]
         typical = typical or tolerances
-        for n, tolerance in enumerate(tolerances):
-            write_values(_tolerance_folder(folder, run.place, n), tolerance.to_values())
+        write_values(_tolerance_path(folder, run.place), [value for one in tolerances for value in one.to_values()])
         notes = {"changed": expected.changed, "values": kinds}
         (folder / "private" / f"{run.place}.json").write_text(json.dumps(notes))
         write_values(folder / "private" / run.place, expected.found.exact)
@@ -103,7 +102,7 @@ def _lay_out(folder: Path, model: torch.nn.Module, inputs: Sequence[object], job
     results = []
     try:
         for values in (inputs, changed):
-            torch.manual_seed(seed)
+            loading.seed_generators(seed)
             with torch.no_grad():
                 results.append(tensors_of(copy.deepcopy(model)(*copy.deepcopy(list(values)))))
     except RuntimeError:  # a view of a tensor that is not contiguous
@@ -155,8 +154,8 @@ def _expect(
     return ("",) * len(calls), expected, measure_tolerances(expected.found, expected.specs)
 
 
-def _tolerance_folder(folder: Path, place: str, output: int) -> Path:
-    return folder / "private" / f"{place}-tolerance{output}"
+def _tolerance_path(folder: Path, place: str) -> Path:
+    return folder / "private" / f"{place}-tolerances"
 
 
 def check_outputs(folder: Path) -> Json:
@@ -212,13 +211,13 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
     values = [*got, *(after.get(n, initial[n]) for n in changed)]
     titles = [*("" for _ in got), *(followed[n].title for n in changed)]
     wanted_values = read_values(folder / "private" / place)
+    tolerances = Tolerance.from_values(read_values(_tolerance_path(folder, place)))
     outputs = len(find_case(job, run.case).outputs)
     checks = []
     for n, (value, wanted) in enumerate(zip(values, wanted_values[: len(values)], strict=True)):
         call = n // outputs if n < len(got) and outputs else 0
-        tolerance = Tolerance(*read_values(_tolerance_folder(folder, place, n)))
         named = partial(effects.name_values, job.facts, model, state, calls[call])
-        fields = compare(value, wanted, tolerance, named)
+        fields = compare(value, wanted, tolerances[n], named)
         if run.layout and not fields["passed"]:  # the problem's own inputs are not laid out so
             fields = {"passed": True, "doubt": f"reads inputs of {run.layout} wrong"}
         number = n % outputs if n < len(got) and outputs else 0

@@ -91,7 +91,7 @@ def _confine(folder: Path, request: Json, namespaces: bool) -> list[str]:
         }
     )
     tempfile.tempdir = str(scratch)
-    sandbox.set_limits(cpu_s=int(request["wall_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
+    sandbox.set_limits(cpu_s=int(request["cpu_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
     devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
     loopback = bool(request.get("loopback"))  # a tool beside the candidate talks to it over TCP
     locked = sandbox.landlock(
