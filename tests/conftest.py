@@ -14,8 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
+# a busy machine draws slowly
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 # CuTe DSL's caches: each keeps the MLIR contexts of the last 128 kernels that used it, which are gigabytes
 IR_CACHES: list[Any] = []
 STACKS_TO: list[int] = []  # the file descriptor that faulthandler prints to
