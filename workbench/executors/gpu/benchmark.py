@@ -84,7 +84,8 @@ def round_shape(job: Job) -> tuple[int, int]:
 class Run:
     """One run of a candidate, with the referee and perhaps a rival.
 
-    `root` is the candidate's folder; `look` gives the state of the device.
+    `root` is the candidate's folder; `look` gives the state of the device. The rival's first call is made beside the
+    candidate's trials, or after them if the tensors are so large that they have to use the memory `in_turns`.
     """
 
     def __init__(
@@ -97,7 +98,9 @@ class Run:
         *,
         look: Callable[[], DeviceState | None],
         busy_before: bool = True,
+        in_turns: bool = False,
     ) -> None:
+        self.in_turns = in_turns
         self.job, self.root, self.candidate, self.referee, self.rival = job, root, candidate, referee, rival
         self.look, self.busy_before = look, busy_before
         self.about: Json = {}  # the referee's device and versions
@@ -134,8 +137,8 @@ class Run:
         """Run every trial of a case and check it before the next. Returns the seed of the last parameters."""
         model_seed = 0
         timed = case == self.job.cases[-1]
-        if self.rival is not None and self.job.timed_calls and timed:
-            self.rival.send({"do": "trial", "case": case, "seed": draw_seed()})  # it compiles meanwhile
+        if self.job.timed_calls and timed and not self.in_turns:
+            self._try_rival(case)  # it compiles meanwhile
         for trial in range(max(self.job.trials, 1) if timed else 1):
             model_seed = draw_seed()
             calls = count_calls(self.job, case, trial)
@@ -147,6 +150,11 @@ class Run:
             inputs = [input_seed(model_seed, call) for call in range(calls)]
             self._check(case, trial, model_seed, inputs, timed=False, call=0)
         return model_seed
+
+    def _try_rival(self, case: str) -> None:
+        if self.rival is not None:
+            self.rival.send({"do": "trial", "case": case, "seed": draw_seed()})
+            self.rival.send({"do": "rest"})
 
     def _open(self, case: str) -> None:
         """While the candidate compiles, start the referee's context and allocate files for the outputs."""
@@ -174,6 +182,11 @@ class Run:
             }
         )
         self._add_phase("checks", start)
+        if "memory" in said:
+            raise ProblemError(
+                f"the reference of case {case} does not fit the GPU's memory: {said['memory']} Make sizes smaller with "
+                "--set NAME=VALUE, or end other programs on the GPU"
+            )
         if "error" in said:
             raise WrongResult(
                 Failure(
@@ -214,9 +227,12 @@ class Run:
         for player in list(players):
             request: Json = {"do": "warm_up", "seeds": [draw_seed() for _ in range(WARM_UP)]}
             try:
+                if player.name == "parent" and self.in_turns:
+                    self._try_rival(case)
                 said = player.channel.call(
                     request | ({"case": case, "model_seed": model_seed} if player.name == "eager" else {})
                 )
+                player.channel.call({"do": "rest"})
             except Ended as ended:
                 if player.name != "parent":
                     raise
@@ -252,6 +268,7 @@ class Run:
                     chosen = frozenset(n for r, n in kept if r == number and player.name == "candidate")
                     turn = Turn(case=case, model_seed=model_seed, method=method, size=size, kept=chosen, number=number)
                     why = self._take_turn(player, turn)
+                    player.channel.call({"do": "rest"})
                 except Ended as ended:
                     if player.name != "parent":
                         raise

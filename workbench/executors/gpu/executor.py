@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.errors import ProblemError
 from workbench.executors.gpu import telemetry
 from workbench.executors.gpu.benchmark import Run, RunResult
-from workbench.executors.gpu.memory import check_fits, choose_folder
+from workbench.executors.gpu.memory import check_fits, choose_folder, needs_turns
 from workbench.executors.gpu.presence import device_at_hand, why_no_gpu
 from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
 from workbench.executors.jobs.client import Server, server
@@ -127,6 +127,7 @@ class GpuExecutor(Executor):
             rival.channel if rival else None,
             look=look,
             busy_before=busy_before,
+            in_turns=needs_turns(job, telemetry.memory_bytes()),
         )
         run.result.notes += [telemetry.why_not()] if telemetry.why_not() else []
         lost = ""

@@ -8,11 +8,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from workbench.errors import ProblemError
-from workbench.records import Facts, TensorSpec
+from workbench.records import Facts, Job, TensorSpec
 
 SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes; in memory if there is room
 READY_BYTES = 1 << 30  # allocated before the first output is due; the writer's threads allocate the rest
 GB = 1e9
+LARGE_SHARE = 1 / 16  # of the device's memory; a check takes several times a job's tensors (inferred)
 SPARE_BYTES = 256 << 20  # for everything else in a job's folder
 
 
@@ -31,6 +32,12 @@ def check_fits(facts: Facts, cases: Collection[str], memory_bytes: int | None) -
             f"at its {work.case} sizes (the largest is {largest.name} {largest.shape}), the device has "
             f"{memory_bytes / GB:,.1f} GB; make sizes smaller with --set NAME=VALUE, or use --executor emulator"
         )
+
+
+def needs_turns(job: Job, memory_bytes: int | None) -> bool:
+    """Whether a candidate and its parent version may not hold a job's tensors on the device at the same time."""
+    least = max((work.least_bytes for work in job.facts.work if work.case == job.cases[-1]), default=0)
+    return memory_bytes is not None and least > LARGE_SHARE * memory_bytes
 
 
 def choose_folder(specs: Sequence[TensorSpec]) -> Path | None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from workbench.executors.workers.error_patterns import describe
-from workbench.executors.workers.tolerance import Block, Tolerance, as_matrix, blocks, differences
+from workbench.executors.workers.tolerance import Block, Tolerance, as_matrix, blocks, differences, on_device
 from workbench.wire import Json
 
 PERCENTILES_OF = 1 << 20  # elements that the percentiles are taken of, about
@@ -48,9 +48,11 @@ def compare(
     value, wanted = as_matrix(got), as_matrix(expected)
     found = _Found()
     for at in blocks(wanted):
-        gap, error = _block_errors(value[at], wanted[at], tolerance, at)
+        exact = on_device(wanted[at])
+        gap, error = _block_errors(on_device(value[at]), exact, tolerance, at)
         found.gross += int(((error > 1) & ~(gap <= tolerance.stray(at))).sum())
-        _add(found, gap, error, wanted, at)
+        _add(found, gap, error, exact, at, wanted.shape[1])
+        found.sample.append(error.reshape(-1)[:: max(wanted.numel() // PERCENTILES_OF, 1)])
     index = tuple(int(i) for i in np.unravel_index(found.worst_at, expected.shape))  # torch's loads sympy
     here, there = (float(one.reshape(-1)[found.worst_at]) for one in (value, wanted))
     middle, high = _percentiles(torch.cat(found.sample))
@@ -61,6 +63,9 @@ def compare(
             f"{bad} of {got.numel()} elements are wrong; the worst is [{', '.join(map(str, index))}]: "
             f"got {here:.6g}, expected {there:.6g}"
         )
+    wrong = None
+    if bad:
+        wrong = describe(got.to(expected.device), expected, _find_bad(value, wanted, tolerance), operands())
     return {
         "passed": not bad,
         "elements": got.numel(),
@@ -77,7 +82,7 @@ def compare(
         "trivial": _trivial_kind(value.reshape(-1), wanted.reshape(-1)),
         "eager_error": tolerance.eager_error,
         "eager_absolute": tolerance.eager_absolute,
-        "wrong": describe(got, expected, _find_bad(value, wanted, tolerance), operands()) if bad else None,
+        "wrong": wrong,
     }
 
 
@@ -85,7 +90,7 @@ def _find_bad(value: torch.Tensor, wanted: torch.Tensor, tolerance: Tolerance) -
     """Which elements are wrong."""
     bad = torch.zeros(wanted.shape, dtype=torch.bool, device=wanted.device)
     for at in blocks(wanted):
-        bad[at] = _block_errors(value[at], wanted[at], tolerance, at)[1] > 1
+        bad[at] = (_block_errors(on_device(value[at]), on_device(wanted[at]), tolerance, at)[1] > 1).to(bad.device)
     return bad
 
 
@@ -99,19 +104,18 @@ def _block_errors(
     return gap, (gap / tolerance.allowed(wanted, at)).nan_to_num_(math.inf, math.inf)
 
 
-def _add(found: _Found, gap: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor, at: Block) -> None:
-    """Add the errors of a block to what was found."""
+def _add(found: _Found, gap: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor, at: Block, columns: int) -> None:
+    """Add the errors of the block `at` of a matrix with so many columns to what was found."""
     found.bad += int((error > 1).sum())
     top, place = error.reshape(-1).max(0)
     if float(top) > found.worst:
         row, column = divmod(int(place), error.shape[1])
         found.worst = float(top)
-        found.worst_at = (at[0].start + row) * wanted.shape[1] + at[1].start + column
+        found.worst_at = (at[0].start + row) * columns + at[1].start + column
     finite = gap.nan_to_num_(0.0, 0.0)
     found.absolute = max(found.absolute, float(finite.max()))
-    ratio = finite.div_(wanted[at].abs()).nan_to_num_(0.0, 0.0)  # an element of 0 has no relative error
+    ratio = finite.div_(wanted.abs()).nan_to_num_(0.0, 0.0)  # an element of 0 has no relative error
     found.relative = max(found.relative, float(ratio.max()))
-    found.sample.append(error.reshape(-1)[:: max(wanted.numel() // PERCENTILES_OF, 1)])
 
 
 def _percentiles(errors: torch.Tensor) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from workbench.executors.jobs.trials import input_seed
 from workbench.executors.workers import effects
 from workbench.executors.workers.initial_state import draw_constants
 from workbench.executors.workers.outputs import OUTPUTS, Rejected, find_case, validate
-from workbench.executors.workers.timer import Stopwatch
+from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory
 from workbench.problems import loading
 from workbench.problems.results import flatten_result
 from workbench.records import Job
@@ -117,7 +117,10 @@ class Runner:
             self.job, self.case, dict(zip(self.names, self._timer.outputs[call], strict=True))
         )
         shared_tensors.write(self.folder / "scratch" / OUTPUTS, values)
+        del values
         self.values = []
+        if self.watch is None and torch.cuda.memory_reserved() > KEPT_BYTES:
+            give_back_memory()
         return {}
 
     def warm_up(self, seeds: list[int]) -> Json:
@@ -135,6 +138,15 @@ class Runner:
         """One sample."""
         return dict(self._timer.time_call(seed))
 
+    def rest(self) -> Json:
+        """End of a turn, or of a trial whose outputs nobody asks for."""
+        self.values = []
+        if self.watch is not None:
+            self.watch.rest()
+        elif torch.cuda.memory_reserved() > KEPT_BYTES:
+            give_back_memory()
+        return {}
+
     def drop(self) -> Json:
         """End of the timing of a case."""
         self._timer.drop()
@@ -151,7 +163,7 @@ def run_candidate(job: Job, folder: Path, module: ModuleType, reply: Json, conne
     """Answer requests until "end"; outputs go to `scratch/out`, builds into the reply."""
     set_tf32(job)
     runner = Runner(job, folder, module, reply)
-    what = {name: getattr(runner, name) for name in ("trial", "hand", "warm_up", "begin", "sample", "drop")}
+    what = {name: getattr(runner, name) for name in ("trial", "hand", "warm_up", "begin", "sample", "rest", "drop")}
     with record_modules() as modules, torch.no_grad():
         for request, answer in requests(connection):
             name = request.pop("do")

@@ -9,8 +9,11 @@ its memory are made once.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import socket
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,16 +26,20 @@ from workbench.executors.workers import effects
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.gpu_candidate import reference_model, set_tf32, stopwatch
 from workbench.executors.workers.outputs import find_case
-from workbench.executors.workers.timer import Stopwatch
+from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory, is_memory_short
 from workbench.executors.workers.tolerance import measure_tolerances
 from workbench.problems import loading
-from workbench.records import Check, Job
+from workbench.problems.reference import Reference
+from workbench.records import Check, Job, TensorSpec
 from workbench.wire import Json, from_plain, to_plain
 
 IDLE_LIMIT_S = 900.0  # then it ends and gives the device's memory back; the next job starts another
 PROBE_SIDE = 2048  # of a bf16 matmul, which feels the SM clock
 PROBE_BYTES = 64 << 20  # of a copy, which feels the memory
 PROBES = 3
+ROOM = 8  # bytes per byte of the outputs that a check takes on the device, about: they, torch's, float64 twice
+PARTS = (4, 16, 64)  # in which the reference's samples run where memory is short
+ALIKE = (1e-9, 1e-12)  # relative and absolute difference of float64 results that only the order of summation explains
 
 
 class Referee:
@@ -44,6 +51,7 @@ class Referee:
         self.probe_with: tuple[torch.Tensor, ...] = ()
         self.quiet_s = float("inf")  # the fastest probe so far
         self.model: tuple[tuple[str, int], torch.nn.Module] | None = None  # the last, by case and seed
+        self.split: tuple[int, ...] | None = None  # of the job; None until it is asked for
 
     @property
     def job(self) -> Job:
@@ -73,17 +81,18 @@ class Referee:
         Of a trial, the state and the inputs are compared too.
         """
         outputs = find_case(self.job, case).outputs
-        got = shared_tensors.read(Path(root), relative, outputs, "cuda")
+        place = "cpu" if is_short(sum(spec.size_bytes for spec in outputs)) else "cuda"
+        got = shared_tensors.read(Path(root), relative, outputs, place)
         module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
         calls = [loading.make_inputs(module, self.job.problem, seed, "cuda") for seed in input_seeds]
         model, last = self._model(case, module, model_seed), len(calls) - 1
         followed = effects.list_followed(model, calls[last:], self.job.facts.forward_arguments, last)
-        expected = effects.run_calls(model, calls, self.job, outputs, seed=model_seed, first=last)
+        expected = self._expect(case, model, calls, model_seed, last)
         after, changed = {}, () if timed else expected.changed
         if not timed:
             after = effects.read_changed(Path(root), f"scratch/{effects.EFFECTS}", followed)
             initial = effects.followed_values(loading.state_of(model).values(), calls[last:])
-            got += [after.get(n, initial[n].detach()).cuda() for n in changed]
+            got += [after.get(n, initial[n].detach()) for n in changed]
         carried = last > 0 and self._depends_on_calls_before(model, calls, expected)
         del calls
         checks = []
@@ -94,7 +103,42 @@ class Referee:
             number = 0 if title else n
             checks.append(Check(case=case, trial=trial, timed=timed, output=number, of=title, **fields))
         checks += effects.unasked_checks(case, trial, followed, after, changed)
+        del got, expected
+        if is_memory_short() if timed else torch.cuda.memory_reserved() > KEPT_BYTES:
+            give_back_memory()
         return {"checks": [to_plain(check) for check in checks], "carried": carried}
+
+    def _expect(
+        self, case: str, model: torch.nn.Module, calls: list[list[object]], seed: int, first: int
+    ) -> effects.Expectation:
+        """What the calls give in the reference. Where memory is short, it runs with some samples at a time, or on the
+        CPU.
+        """
+        outputs = find_case(self.job, case).outputs
+        try:
+            return effects.run_calls(model, calls, self.job, outputs, seed=seed, first=first)
+        except torch.OutOfMemoryError:
+            pass  # what the failed run held is free only after this block
+        give_back_memory()
+        split = self._split() if len(calls) == 1 else ()
+        for parts in PARTS if split else ():
+            try:
+                return run_in_parts(model, calls[0], split, parts, self.job, outputs, seed)
+            except torch.OutOfMemoryError:
+                pass
+            give_back_memory()
+        held = [[value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs] for inputs in calls]
+        return effects.run_calls(copy.deepcopy(model).cpu(), held, self.job, outputs, seed=seed, first=first)
+
+    def _split(self) -> tuple[int, ...]:
+        """The inputs that have a row for each sample, if the reference treats samples apart; found at small sizes."""
+        small = next((one.name for one in self.job.facts.cases if one.name != self.job.cases[-1]), None)
+        if self.split is None and small is not None:
+            module = loading.load_module(self.job.problem, find_case(self.job, small).settings)
+            model = reference_model(self.job, module, small, 0)
+            inputs = loading.make_inputs(module, self.job.problem, 1, "cuda")
+            self.split = find_samples(model, inputs, self.job, find_case(self.job, small).outputs)
+        return self.split or ()
 
     def _depends_on_calls_before(
         self, model: torch.nn.Module, calls: list[list[object]], expected: effects.Expectation
@@ -130,6 +174,12 @@ class Referee:
         assert self.watch is not None
         return {"taken": [self.watch.time_call(seed) for seed in seeds]}
 
+    def rest(self) -> Json:
+        """End of a turn."""
+        if self.watch is not None:
+            self.watch.rest()
+        return {}
+
     def drop(self) -> Json:
         """End of the timing of a case."""
         if self.watch is not None:
@@ -156,10 +206,80 @@ class Referee:
     def close(self) -> Json:
         """Close the job and free its memory."""
         self.drop()
-        self.model = None
+        self.model, self.split = None, None
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         return {}
+
+
+def is_short(outputs_bytes: int) -> bool:
+    """Whether the GPU may have no room for such outputs beside their reference in float64."""
+    return torch.cuda.is_initialized() and bool(torch.cuda.mem_get_info()[0] < ROOM * outputs_bytes)
+
+
+def find_samples(
+    model: torch.nn.Module, inputs: list[object], job: Job, outputs: tuple[TensorSpec, ...]
+) -> tuple[int, ...]:
+    """The inputs whose first axis has the samples, if the reference of each sample depends on no other one.
+
+    That is tried: two halves, one after the other, give what all of them give. () if there are no such inputs.
+    """
+    sizes = {spec.shape[:1] for spec in outputs}
+    if len(sizes) != 1 or sizes <= {(), (0,), (1,)}:
+        return ()
+    (samples,) = next(iter(sizes))
+    known = [n for n, value in enumerate(inputs) if isinstance(value, torch.Tensor) and value.shape[:1] == (samples,)]
+    whole = effects.run_calls(model, [inputs], job, outputs, seed=0)
+    if whole.changed:
+        return ()
+    for count in range(len(known), 0, -1):
+        for chosen in itertools.combinations(known, count):
+            try:
+                parts = run_in_parts(model, inputs, chosen, 2, job, outputs, seed=0)
+            except (RuntimeError, ValueError, IndexError):
+                continue
+            pairs = zip(whole.found.exact, parts.found.exact, strict=True)
+            if all(one.shape == two.shape and torch.allclose(one.cpu(), two, *ALIKE, True) for one, two in pairs):
+                return chosen
+    return ()
+
+
+def run_in_parts(
+    model: torch.nn.Module,
+    inputs: list[object],
+    split: tuple[int, ...],
+    parts: int,
+    job: Job,
+    outputs: tuple[TensorSpec, ...],
+    seed: int,
+) -> effects.Expectation:
+    """What one call gives in the reference, with the samples of the inputs `split` in so many parts.
+
+    The results are in host memory.
+    """
+    first = inputs[split[0]]
+    assert isinstance(first, torch.Tensor)
+    found: list[Reference] = []
+    for rows in torch.arange(len(first)).tensor_split(parts):
+        if not len(rows):
+            continue
+        at = slice(int(rows[0]), int(rows[-1]) + 1)
+        part = [
+            value[at] if n in split and isinstance(value, torch.Tensor) else value for n, value in enumerate(inputs)
+        ]
+        got = effects.run_calls(model, [part], job, outputs, seed=seed).found
+        found.append(replace(got, exact=_on_host(got.exact), eager=None if got.eager is None else _on_host(got.eager)))
+    eager = [list(one.eager) for one in found if one.eager is not None]
+    joined = Reference(
+        exact=[torch.cat(values) for values in zip(*(one.exact for one in found), strict=True)],
+        eager=[torch.cat(values) for values in zip(*eager, strict=True)] if len(eager) == len(found) else None,
+        terms=max(one.terms for one in found),
+    )
+    return effects.Expectation(joined, outputs, len(outputs), ())
+
+
+def _on_host(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [value.cpu() for value in values]
 
 
 def serve(connection: socket.socket) -> Json:
@@ -167,7 +287,7 @@ def serve(connection: socket.socket) -> Json:
     referee = Referee()
     what = {
         name: getattr(referee, name)
-        for name in ("open", "check", "warm_up", "begin", "samples", "drop", "probe", "close")
+        for name in ("open", "check", "warm_up", "begin", "samples", "rest", "drop", "probe", "close")
     }
     with torch.no_grad():
         for request, answer in requests(connection, IDLE_LIMIT_S):
@@ -177,6 +297,8 @@ def serve(connection: socket.socket) -> Json:
                 break
             try:
                 answer(what[name](**request))
+            except torch.OutOfMemoryError as error:
+                answer({"error": "out of memory", "memory": next(iter(str(error).splitlines()), "")})
             except Exception as error:
                 answer({"error": f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"})
     return {"done": True}

@@ -28,6 +28,7 @@ from torch.cuda import (
     current_stream,
     empty_cache,
     get_device_properties,
+    mem_get_info,
     memory_reserved,
     stream,
     synchronize,
@@ -45,6 +46,8 @@ SETTLED_S = 20e-6  # time of a synchronisation after the end event if nothing el
 MOST_CALLS, LEAST_CALLS, WARM_CALLS = 32, 4, 16  # in a graph
 SHARED = 0.1  # parameters over all bytes that a call touches, above which it is not cold in a graph (inferred)
 POISON = 0xA5
+KEPT_BYTES = 1 << 30  # of unused device memory that a process keeps outside of timing
+SHORT = 0.25  # share of the device's memory; where less is free, processes free theirs after each turn
 LEAST_S = 1e-9  # lower bound of a measured time
 PAD_BYTES = 2 << 20  # granularity of the device's memory
 # bytes; inferred: the driver clears memory that was given back while kernels run. On an H200, kernels at the rate of
@@ -57,6 +60,19 @@ Call = Callable[[Values], object]
 
 class NotCapturable(Exception):
     """A call cannot be timed in a CUDA graph; the message says why."""
+
+
+def is_memory_short() -> bool:
+    """Whether little of the device's memory is free."""
+    free, whole = mem_get_info()
+    return bool(free < SHORT * whole)
+
+
+def give_back_memory() -> None:
+    """Give this process's unused memory back to the device, and wait until the driver has cleared it."""
+    held = memory_reserved()
+    empty_cache()
+    PAUSE((held - memory_reserved()) / CLEARED_PER_S)
 
 
 def _size_bytes(values: Iterable[object]) -> int:
@@ -91,9 +107,7 @@ class Stopwatch:
     def begin(self, pad: int, method: str, first: int) -> Json:
         """Begin a round: memory is freed and allocated again, `pad` pages later, so that its placement differs."""
         self.drop()
-        held = memory_reserved()
-        empty_cache()
-        PAUSE((held - memory_reserved()) / CLEARED_PER_S)
+        give_back_memory()
         self.pad = torch.empty(pad * PAD_BYTES, dtype=torch.uint8, device="cuda") if pad else None
         if method == "graph":
             try:
@@ -162,6 +176,12 @@ class Stopwatch:
         self.graph = Graph(
             self.call, [self.inputs_of(derive_seed(first, n)) for n in range(calls if self.cold else 1)], calls
         )
+
+    def rest(self) -> None:
+        """End of a turn: where the device's memory is short, the others need what this one holds."""
+        if is_memory_short():
+            self.drop()
+            give_back_memory()
 
     def drop(self) -> None:
         """Free the graph, the outputs and the padding."""

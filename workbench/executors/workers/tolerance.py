@@ -169,7 +169,7 @@ def measure_tolerance(exact: torch.Tensor, eager: torch.Tensor | None, dtype: st
         columns=columns,
         noise=rows.new_zeros(BINADES),
         stray_rows=torch.zeros_like(rows),
-        stray_columns=torch.zeros_like(flat[:1], dtype=rows.dtype),
+        stray_columns=rows.new_zeros(1, flat.shape[1]),
     )
     found = replace(found, stray_rows=found.stray_rows + found.accumulation * _mean_magnitude(flat))
     if eager is None:
@@ -196,6 +196,11 @@ def blocks(flat: torch.Tensor) -> Iterator[Block]:
             yield slice(row, row + high), slice(column, column + wide)
 
 
+def on_device(part: torch.Tensor) -> torch.Tensor:
+    """A block on the device that computes: results that the GPU's memory has no room for are in host memory."""
+    return part.cuda() if torch.cuda.is_initialized() else part
+
+
 def differences(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """|got - expected|, computed in float64, as float32.
 
@@ -214,7 +219,7 @@ def _magnitudes(values: torch.Tensor) -> torch.Tensor:
 
 def _mean_magnitude(flat: torch.Tensor) -> float:
     """The mean |e| of the finite elements, of a sample of rows and columns."""
-    sample = flat[:: max(len(flat) // SAMPLED, 1), :: max(flat.shape[1] // SAMPLED, 1)]
+    sample = on_device(flat[:: max(len(flat) // SAMPLED, 1), :: max(flat.shape[1] // SAMPLED, 1)])
     finite = sample[sample.isfinite()]
     return float(_magnitudes(finite).mean()) if finite.numel() else 0.0
 
@@ -225,7 +230,7 @@ def _scales(flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     typical = _median_magnitudes(rows.reshape(1, -1))
     rows = rows.where(rows > 0, typical)
     if len(flat) < SHORTEST_ROW:
-        return rows, torch.ones_like(flat[:1], dtype=rows.dtype)
+        return rows, rows.new_ones(1, flat.shape[1])
     columns = _median_magnitudes(flat.T).T
     return rows, (columns / typical).where((columns > 0) & (typical > 0), 1.0)
 
@@ -237,7 +242,7 @@ def _median_magnitudes(flat: torch.Tensor) -> torch.Tensor:
     """
     sample = flat[:, :: max(flat.shape[1] // SAMPLED, 1)]
     medians, clipped = [], []
-    for part in sample.split(max(BLOCK // sample.shape[1], 1)):
+    for part in map(on_device, sample.split(max(BLOCK // sample.shape[1], 1))):
         magnitude = _magnitudes(part)
         medians.append(magnitude.where(part.isfinite() & (magnitude > 0), math.nan).nanmedian(1).values)
         clipped.append((part == 0).any(1))
@@ -255,9 +260,9 @@ def _measure_noise(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance) ->
     """Torch eager's largest errors in scales, by binade and widened to elements of alike magnitude."""
     noise, counts = found.noise, torch.zeros_like(found.noise, dtype=torch.int64)
     for at in blocks(flat):
-        scale = found.scale(at)
-        index = _binade(_magnitudes(flat[at]), scale).reshape(-1)
-        error = _finite_errors(flat[at], eager[at]).div_(scale).reshape(-1)
+        scale, exact = found.scale(at), on_device(flat[at])
+        index = _binade(_magnitudes(exact), scale).reshape(-1)
+        error = _finite_errors(exact, on_device(eager[at])).div_(scale).reshape(-1)
         noise = noise.scatter_reduce(0, index.long(), error, "amax")
         counts += torch.bincount(index, minlength=BINADES)
     return noise.new_tensor(_widen(noise.tolist(), counts.tolist()))
@@ -295,17 +300,19 @@ def _rate_eager(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance) -> To
     """The tolerance with torch eager's largest errors."""
     relative, absolute, largest, bad = 0.0, 0.0, 0.0, 0
     for at in blocks(flat):
-        error = _finite_errors(flat[at], eager[at])
-        absolute, largest = max(absolute, float(error.max())), max(largest, float(_magnitudes(flat[at]).max()))
-        most = _magnitudes(flat[at]).mul_(STRAY * found.accumulation)
+        exact = on_device(flat[at])
+        error = _finite_errors(exact, on_device(eager[at]))
+        absolute, largest = max(absolute, float(error.max())), max(largest, float(_magnitudes(exact).max()))
+        most = _magnitudes(exact).mul_(STRAY * found.accumulation)
         for known, axis, part in ((found.stray_rows, 1, at[0]), (found.stray_columns.T, 0, at[1])):
             typical = torch.minimum(EAGER * error.amax(axis), most.amax(axis)).reshape(-1, 1)
             known[part] = torch.maximum(known[part], typical)
     if absolute >= largest and largest < NOTHING:
         found = replace(found, floor=max(found.floor, CANCELLED * absolute))
     for at in blocks(flat):
-        error = _finite_errors(flat[at], eager[at])
-        error.div_(found.allowed(flat[at], at))
+        exact = on_device(flat[at])
+        error = _finite_errors(exact, on_device(eager[at]))
+        error.div_(found.allowed(exact, at))
         relative = max(relative, float(error.max()))
         bad += int((error > 1).sum())
     return replace(found, eager_error=relative, eager_absolute=absolute, eager_bad=bad)
