@@ -13,7 +13,6 @@ import itertools
 import json
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +37,7 @@ PROBE_SIDE = 2048  # of a bf16 matmul, which feels the SM clock
 PROBE_BYTES = 64 << 20  # of a copy, which feels the memory
 PROBES = 3
 ROOM = 8  # bytes per byte of the outputs that a check takes on the device, about: they, torch's, float64 twice
+SPARE_BYTES = 4 << 30  # of device memory that stay free for what a part needs
 PARTS = (4, 16, 64)  # in which the reference's samples run where memory is short
 ALIKE = (1e-9, 1e-12)  # relative and absolute difference of float64 results that only the order of summation explains
 
@@ -239,7 +239,7 @@ def find_samples(
             except (RuntimeError, ValueError, IndexError):
                 continue
             pairs = zip(whole.found.exact, parts.found.exact, strict=True)
-            if all(one.shape == two.shape and torch.allclose(one.cpu(), two, *ALIKE, True) for one, two in pairs):
+            if all(one.shape == two.shape and torch.allclose(one, two, *ALIKE, True) for one, two in pairs):
                 return chosen
     return ()
 
@@ -253,33 +253,38 @@ def run_in_parts(
     outputs: tuple[TensorSpec, ...],
     seed: int,
 ) -> effects.Expectation:
-    """What one call gives in the reference, with the samples of the inputs `split` in so many parts.
-
-    The results are in host memory.
-    """
+    """What one call gives in the reference, with the samples of the inputs `split` in so many parts."""
     first = inputs[split[0]]
     assert isinstance(first, torch.Tensor)
-    found: list[Reference] = []
-    for rows in torch.arange(len(first)).tensor_split(parts):
-        if not len(rows):
-            continue
+    exact: list[torch.Tensor] = []
+    eager: list[torch.Tensor] | None = []
+    terms = 0
+    for rows in (part for part in torch.arange(len(first)).tensor_split(parts) if len(part)):
         at = slice(int(rows[0]), int(rows[-1]) + 1)
         part = [
             value[at] if n in split and isinstance(value, torch.Tensor) else value for n, value in enumerate(inputs)
         ]
         got = effects.run_calls(model, [part], job, outputs, seed=seed).found
-        found.append(replace(got, exact=_on_host(got.exact), eager=None if got.eager is None else _on_host(got.eager)))
-    eager = [list(one.eager) for one in found if one.eager is not None]
-    joined = Reference(
-        exact=[torch.cat(values) for values in zip(*(one.exact for one in found), strict=True)],
-        eager=[torch.cat(values) for values in zip(*eager, strict=True)] if len(eager) == len(found) else None,
-        terms=max(one.terms for one in found),
-    )
-    return effects.Expectation(joined, outputs, len(outputs), ())
+        terms = max(terms, got.terms)
+        _put(exact, got.exact, at, len(first))
+        if eager is not None and got.eager is not None:
+            _put(eager, got.eager, at, len(first))
+        else:
+            eager = None
+    return effects.Expectation(Reference(exact, eager, terms), outputs, len(outputs), ())
 
 
-def _on_host(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [value.cpu() for value in values]
+def _put(whole: list[torch.Tensor], parts: Sequence[torch.Tensor], at: slice, samples: int) -> None:
+    """Put the samples `at` into tensors of all samples, which are made for the first ones: on the device if it has
+    room, else in host memory.
+    """
+    if not whole:
+        for part in parts:
+            size = part.nbytes // max(len(part), 1) * samples
+            host = torch.cuda.is_initialized() and torch.cuda.mem_get_info()[0] < size + SPARE_BYTES
+            whole.append(part.new_empty((samples, *part.shape[1:]), device="cpu" if host else part.device))
+    for value, part in zip(whole, parts, strict=True):
+        value[at] = part
 
 
 def serve(connection: socket.socket) -> Json:
