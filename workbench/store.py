@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, TypedDict, TypeVar, cast
 
+from workbench import hash_chain
 from workbench.errors import UserError, WorkbenchError
+from workbench.hash_chain import Damage
 from workbench.records import Decision, Exchange, Facts, Outcome, Problem, Proposal, Spent, Trial, Version
 from workbench.wire import content_hash, dumps, loads
 
 T = TypeVar("T")
 ModelValue = str | int | float | None
+Columns = dict[str, str | int | None]
 
 
 class Meta(TypedDict, total=False):
@@ -52,8 +55,9 @@ MIGRATIONS = (
     """
     CREATE TABLE exchange (id INTEGER PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL);
     """,
+    hash_chain.TABLE,
 )
-TABLES = ("problem", "version", "trial", "decision", "event", "exchange")
+TABLES = (*hash_chain.CHAINED, "chain")
 LEFTOVER = re.compile(r"v\d{3,}_[0-9a-f]{8}\.py|\.v\d{3,}_[0-9a-f]{8}\.py\.\d+")
 
 
@@ -74,8 +78,11 @@ class Store:
         self.db = sqlite3.connect(
             path if write else f"{path.as_uri()}?mode=ro", uri=not write, check_same_thread=False, isolation_level=None
         )
+        self.damage: tuple[Damage, ...] = ()
         try:
             self._prepare()
+            if hash_chain.has_chain(self.db):
+                self.damage = hash_chain.find_damage(self.db)
         except BaseException as error:
             self.close()
             if isinstance(error, sqlite3.DatabaseError):
@@ -130,7 +137,11 @@ class Store:
                 for table in made
                 for verb in ("UPDATE", "DELETE")
             )
-            self.db.executescript(f"BEGIN IMMEDIATE; {script} {guards} PRAGMA user_version={number}; COMMIT;")
+            self.db.executescript(f"BEGIN IMMEDIATE; {script} {guards}")
+            if script is hash_chain.TABLE:
+                hash_chain.append_all(self.db)
+            self.db.execute(f"PRAGMA user_version={number}")
+            self.db.execute("COMMIT")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -154,6 +165,33 @@ class Store:
         with self.lock:
             return self.db.execute(query, values).fetchall()
 
+    @staticmethod
+    def _insert(db: sqlite3.Connection, table: str, columns: Columns) -> int:
+        """Insert a row and its entry in the chain; returns its number."""
+        marks = ", ".join("?" for _ in columns)
+        made = db.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
+        hash_chain.append(db, table, int(made.lastrowid or 0))
+        return int(made.lastrowid or 0)
+
+    def _is_believed(self, kind: str, row: int, version: int) -> bool:
+        """Whether a row that belongs to a version, and that version, are as they were written."""
+        return not any((one.kind, one.row) in ((kind, row), ("version", version)) for one in self.damage)
+
+    def head(self) -> str:
+        """The hash of the log's last entry; "" if an old workbench wrote the log."""
+        with self.lock:
+            return hash_chain.read_head(self.db) if hash_chain.has_chain(self.db) else ""
+
+    def count_entries(self) -> int:
+        """The number of entries of the hash chain."""
+        with self.lock:
+            return hash_chain.count_entries(self.db) if hash_chain.has_chain(self.db) else 0
+
+    def holds_head(self, head: str) -> bool:
+        """Whether the log contains what it had when its head was, or began with, this hash."""
+        with self.lock:
+            return hash_chain.has_chain(self.db) and hash_chain.holds_head(self.db, head)
+
     def set_meta(self, values: Meta) -> None:
         """Set named JSON values (the only table that is not append-only)."""
         with self._transaction() as db:
@@ -169,7 +207,7 @@ class Store:
     def add_problem(self, problem: Problem, facts: Facts) -> None:
         """Append the session's problem and its facts."""
         with self._transaction() as db:
-            db.execute("INSERT INTO problem (record, facts) VALUES (?, ?)", (dumps(problem), dumps(facts)))
+            self._insert(db, "problem", {"record": dumps(problem), "facts": dumps(facts)})
 
     def problem(self) -> tuple[Problem, Facts]:
         """The latest problem and its facts. Raises `WorkbenchError` for a session whose creation was interrupted."""
@@ -188,10 +226,13 @@ class Store:
             number = db.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM version").fetchone()[0]
             path = self.path.parent / f"v{number:03}_{digest[:8]}.py"
             write_once(path, source)
-            db.execute(
-                "INSERT INTO version VALUES (?, ?, ?, ?, ?, ?)",
-                (number, proposal.parent, dumps(proposal), digest, path.name, at),
-            )
+            columns: Columns = {
+                "number": number,
+                "parent": proposal.parent,
+                "proposal": dumps(proposal),
+                "source_hash": digest,
+            }
+            self._insert(db, "version", {**columns, "path": path.name, "at": at})
         return Version(
             number=number, parent=proposal.parent, proposal=proposal, source_hash=digest, path=str(path), at=at
         )
@@ -199,30 +240,24 @@ class Store:
     def add_trial(self, version: int, job_hash: str, trial: Trial) -> None:
         """Append one evaluation of a version."""
         with self._transaction() as db:
-            db.execute(
-                "INSERT INTO trial (version, job_hash, record, at) VALUES (?, ?, ?, ?)",
-                (version, job_hash, dumps(trial), trial.at),
-            )
+            columns: Columns = {"version": version, "job_hash": job_hash, "record": dumps(trial), "at": trial.at}
+            self._insert(db, "trial", columns)
 
     def add_decision(self, decision: Decision) -> None:
         """Append a decision; when this returns, it is on disk."""
         with self._transaction() as db:
-            db.execute(
-                "INSERT INTO decision (version, record, at) VALUES (?, ?, ?)",
-                (decision.version, dumps(decision), decision.at),
-            )
+            columns: Columns = {"version": decision.version, "record": dumps(decision), "at": decision.at}
+            self._insert(db, "decision", columns)
 
     def add_event(self, record: object, at: str) -> None:
         """Append an event."""
         with self._transaction() as db:
-            db.execute("INSERT INTO event (record, at) VALUES (?, ?)", (dumps(record), at))
+            self._insert(db, "event", {"record": dumps(record), "at": at})
 
     def add_exchange(self, exchange: Exchange, at: str) -> int:
         """Append a call of a language model; returns its number."""
         with self._transaction() as db:
-            return int(
-                db.execute("INSERT INTO exchange (record, at) VALUES (?, ?)", (dumps(exchange), at)).lastrowid or 0
-            )
+            return self._insert(db, "exchange", {"record": dumps(exchange), "at": at})
 
     def exchanges(self) -> dict[int, Exchange]:
         """All calls of language models by number.
@@ -241,19 +276,29 @@ class Store:
         return [loads(row[0], kind) for row in self._select("SELECT record FROM event ORDER BY id")]
 
     def decisions(self) -> list[Decision]:
-        """All decisions in order."""
-        return [loads(row[0], Decision) for row in self._select("SELECT record FROM decision ORDER BY id")]
+        """All decisions in order that are as they were written."""
+        return [
+            loads(text, Decision)
+            for row, version, text in self._select("SELECT id, version, record FROM decision ORDER BY id")
+            if self._is_believed("decision", row, version)
+        ]
 
     def outcome(self, job_hash: str) -> Outcome | None:
         """The latest outcome recorded for a job."""
-        rows = self._select("SELECT record FROM trial WHERE job_hash = ? ORDER BY id DESC LIMIT 1", job_hash)
-        return loads(rows[0][0], Trial).outcome if rows else None
+        rows = self._select("SELECT id, version, record FROM trial WHERE job_hash = ? ORDER BY id DESC", job_hash)
+        believed = (text for row, version, text in rows if self._is_believed("trial", row, version))
+        text = next(believed, None)
+        return loads(text, Trial).outcome if text is not None else None
 
     def versions(self) -> tuple[Version, ...]:
-        """All versions with their trials and the decisions that hold (see `standing_decisions`)."""
+        """All versions with their trials and the decisions that hold (see `standing_decisions`).
+
+        Trials and decisions that are not as they were written are left out; `damage` names them.
+        """
         trials: dict[int, list[Trial]] = {}
-        for number, text in self._select("SELECT version, record FROM trial ORDER BY id"):
-            trials.setdefault(number, []).append(loads(text, Trial))
+        for row, number, text in self._select("SELECT id, version, record FROM trial ORDER BY id"):
+            if self._is_believed("trial", row, number):
+                trials.setdefault(number, []).append(loads(text, Trial))
         standing = standing_decisions(self.decisions())
         return tuple(
             Version(

@@ -62,7 +62,7 @@ def test_samples_are_found_where_each_stands_alone(forward: str) -> None:
 
 
 def limit_samples(most: int, tries: int) -> Callable[..., Any]:
-    """`run_calls` on a device that has room for so many samples; the CPU, which comes after so many tries, has for all."""
+    """`run_calls` on a device with room for so many samples; the CPU, which comes after so many tries, has for all."""
     run, held = effects.run_calls, {"tries": 0}
 
     def attempt(model: torch.nn.Module, calls: Sequence[Sequence[Any]], *given: Any, **options: Any) -> Any:

@@ -45,6 +45,7 @@ FUNCTIONS: Mapping[str, CommandFunction] = {
     "run": loop.run,
     "test": run_test,
     "tune": run_tuning,
+    "verify": sessions.verify,
 }
 
 

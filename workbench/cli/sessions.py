@@ -1,4 +1,4 @@
-"""`cutegen problem`, `diff`, `export` and `history`. `create_session` is for all commands."""
+"""`cutegen problem`, `diff`, `export`, `history` and `verify`. `create_session` is for all commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import OK, echo, print_json, wants_json
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.errors import UserError
 
 if TYPE_CHECKING:
@@ -120,6 +120,21 @@ def history(arguments: argparse.Namespace) -> int:
         else:
             print(tables.history(session))
     return OK
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Verify the log of a session. The exit status is 1 if something is not as it was written."""
+    from workbench.session.verifying import verify_log
+    from workbench.views.text import tables
+    from workbench.wire import to_plain
+
+    with _open_stored(arguments.session) as session:
+        found = verify_log(session, head=arguments.head, run=arguments.run)
+    if wants_json():
+        print_json(to_plain(found))
+    else:
+        print(tables.log_check(found))
+    return NOT_CORRECT if found.problems else OK
 
 
 def _open_stored(name: str | None) -> Session:

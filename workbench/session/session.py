@@ -305,11 +305,11 @@ class Session:
         """Profile a version by one profiler or several ("ncu+timeline+energy"). Each one runs it again."""
         return self._thread.run(lambda: self._profiling.profile(version, by, options))
 
-    def replay(self) -> tuple[str, ...]:
-        """Run every version again. Returns a sentence for each outcome that differs from the stored one."""
-        return self._thread.run(self._testing.replay)
+    def replay(self, *versions: Reference) -> tuple[str, ...]:
+        """Run tested versions again, by default all. Returns a sentence for each outcome that differs from the log."""
+        return self._thread.run(lambda: self._testing.replay(*versions))
 
-    # ---- decisions --------------------------------------------------------------------------------------------------
+    # ---- decisions ----------------------------------------------------------------------------------------------
 
     def accept(
         self,

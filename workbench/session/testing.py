@@ -91,10 +91,10 @@ class Testing:
                 raise
         return self.log.version(version.number)
 
-    def replay(self) -> tuple[str, ...]:
-        """Run every tested version again. Returns a sentence for each outcome that differs from the stored one."""
+    def replay(self, *versions: Reference) -> tuple[str, ...]:
+        """Run versions that were tested again, by default all. Returns a sentence for each outcome that differs."""
         messages = []
-        for version in self.log.versions:
+        for version in map(self.log.version, versions) if versions else self.log.versions:
             if not version.trials:
                 continue
             number, before = version.number, version.trials[-1].verdict

@@ -14,6 +14,7 @@ from workbench import docs, plugins
 from workbench.errors import UserError
 from workbench.executors.jobs import client
 from workbench.session import Session
+from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_l2, load_problem
 from workbench.views.notebook.protocol import Notebook
@@ -201,6 +202,11 @@ def show_sessions(arguments: Namespace, cell: str | None, state: Notebook) -> ob
     return MimeBundle("\n".join(Session.names()) or "no sessions yet")
 
 
+def verify(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    """Verify the log of the session."""
+    return tables.log_check(verify_log(state.session, head=arguments.head, run=arguments.run))
+
+
 HANDLERS: Mapping[str, Handler] = {
     "problem": open_problem,
     "generate": generate,
@@ -218,6 +224,7 @@ HANDLERS: Mapping[str, Handler] = {
     "landscape": show_landscape,
     "roofline": lambda arguments, cell, state: roofline.roofline(state.session),
     "history": lambda arguments, cell, state: tables.history(state.session),
+    "verify": verify,
     "compare": lambda arguments, cell, state: tables.version_frame(state.session),
     "status": lambda arguments, cell, state: tables.status(state.session),
     "panel": open_panel,

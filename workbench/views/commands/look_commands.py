@@ -96,6 +96,27 @@ LOOK = (
         example="cutegen history",
         arguments=(STORED_SESSION,),
     ),
+    Command(
+        name="verify",
+        about="say what of a session is not as it was written: rows of the log, its end, and files of versions",
+        group="looking",
+        places=BOTH,
+        example="cutegen verify --session softmax-1 --run all",
+        arguments=(
+            STORED_SESSION,
+            Argument(
+                flags=("--head",), default="", metavar="HASH", about="the head that a report of the session shows"
+            ),
+            Argument(
+                flags=("--run",),
+                action="append",
+                default=(),
+                metavar="VERSION",
+                kind="version",
+                about="run a version again and compare the outcome; all for every version",
+            ),
+        ),
+    ),
     Command(name="compare", about="return a pandas DataFrame of all versions", group="looking"),
     Command(name="status", about="show the state of the session", group="looking"),
     Command(

@@ -73,6 +73,8 @@ def html_page(session: Session) -> str:
         "<h2>History</h2>",
         tables.history(session).html,
     ]
+    if head := session.log.store.head():
+        parts.append(f"<p>Head of the log: <code>{head}</code> (cutegen verify --head compares it)</p>")
     parts += ["<h2>Roofline</h2>", roofline.roofline(session).html]
     for version, parent in _versions_with_parents(session):
         changed = render_change(version, parent)

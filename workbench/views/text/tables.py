@@ -10,6 +10,7 @@ from workbench.analysis import coverage, devices
 from workbench.analysis.time_model import FITTED_ON, describe_fit
 from workbench.records import Check, Outcome, Verdict, Version
 from workbench.session import Session
+from workbench.session.verifying import LogCheck
 from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
@@ -240,9 +241,20 @@ def status(session: Session) -> MimeBundle:
         ["best", f"v{best.number} {view_model.verdict_text(best)}" if best else "none yet"],
         ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
     ]
+    rows += [["warning", damage.message] for damage in session.log.store.damage]
     rows += [["warning", warning] for warning in list_warnings(session)]
     rows += [["note", note] for note in session.facts.notes]
     if session.constraints:
         rows.append(["pinned", "; ".join(session.constraints)])
     text, page = render_table(["what", "now"], rows, f"session {session.name}")
     return MimeBundle(text, html=page)
+
+
+def log_check(found: LogCheck) -> MimeBundle:
+    """What `verify` found."""
+    head = f"{found.entries} entries, head {found.head}" if found.head else "no hash chain"
+    lines = [f"session {found.session}: {head}"]
+    lines += [f"  {line}" for line in found.problems] or ["  nothing was changed after it was written"]
+    if found.ran:
+        lines.append(f"  run again: {', '.join(found.ran)}")
+    return MimeBundle("\n".join(lines))
