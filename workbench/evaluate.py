@@ -63,15 +63,18 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         fraction_of_bound=bound.bound_s / timed.seconds if bound and timed.seconds else None,
         speedup=compared.speedup,
         distinguishable=compared.distinguishable,
-        suspect=integrity.doubts(outcome, bound),
+        suspect=integrity.doubts(outcome, bound, timed.seconds),
         speedup_interval=compared.interval,
         recorded_speedup=before.seconds / recorded.seconds if before is not None and recorded is not None else None,
         disturbed=disturbed,
-        doubts=tuple(dict.fromkeys(check.doubt for check in outcome.checks if check.doubt)),
+        doubts=(
+            *integrity.task_doubts(job.facts.degeneracies),
+            *dict.fromkeys(check.doubt for check in outcome.checks if check.doubt),
+        ),
         refuses=coverage.refused_inputs(job.facts, outcome),
         untested=coverage.untested_sizes(job.facts, outcome),
         tested=coverage.tested_inputs(job.facts, outcome),
-        refused=integrity.refusal_reason(outcome, bound),
+        refused=integrity.refusal_reason(outcome, bound, timed.seconds),
     )
 
 

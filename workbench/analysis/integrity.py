@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from workbench.records import Bound, Outcome, record
+from workbench.records import Bound, Degeneracy, Outcome, record
 
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
@@ -208,19 +209,48 @@ EXPLOITS = tuple(
 )
 
 
-def doubts(outcome: Outcome, bound: Bound | None) -> tuple[str, ...]:
-    """Sentences about why a correct result may still be wrong; empty when there is no doubt."""
-    return (*_time_doubts(outcome, bound), *_output_doubts(outcome))
+# beginnings or parts of the sentences of doubts, with their codes
+CODES = (
+    ("degenerate task", "degenerate_task"),
+    ("drops NaN", "drops_nan"),
+    ("reads inputs of", "layout"),
+    ("fails on NaN and infinity", "fails_on_nan"),
+    ("faster than the device", "impossible_time"),
+    ("the host clock saw", "work_outside_the_stream"),
+    ("no output of a timed call", "timed_output_unchecked"),
+    ("no CuTe DSL kernel", "no_kernel"),
+    ("still within tolerance", "trivial_output"),
+)
+TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
 
-def refusal_reason(outcome: Outcome, bound: Bound | None) -> str:
-    """Why a measured time is impossible: it is under 0.9 of the floor at the most permissive data-sheet rates. Empty if
-    it is possible.
+def doubts(outcome: Outcome, bound: Bound | None, seconds: float | None = None) -> tuple[str, ...]:
+    """Sentences about why a correct result may still be wrong; empty when there is no doubt.
+
+    `seconds` is the time of the outcome, measured or modelled.
     """
-    if outcome.timing is None or bound is None:
+    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome))
+
+
+def task_doubts(degeneracies: Sequence[Degeneracy]) -> tuple[str, ...]:
+    """Sentences about tasks of which a kernel that does nothing, or no work, is right."""
+    return tuple(f"degenerate task: {item.message}" for item in degeneracies if item.kind in TASK_DOUBTS)
+
+
+def find_code(doubt: str) -> str:
+    """The code of a doubt, for programs."""
+    return next((code for part, code in CODES if part in doubt), doubt.split(":")[0].replace(" ", "_").lower())
+
+
+def refusal_reason(outcome: Outcome, bound: Bound | None, seconds: float | None = None) -> str:
+    """Why a time is impossible: it is under 0.9 of the floor at the most permissive data-sheet rates. Empty if it is
+    possible. `seconds` is a modelled time.
+    """
+    taken = outcome.timing.median_s if outcome.timing is not None else seconds
+    if taken is None or bound is None:
         return ""
-    taken, floor = outcome.timing.median_s, bound.floor_s if bound.floor_s is not None else bound.bound_s
-    if not outcome.timing.cold_l2:
+    floor = bound.floor_s if bound.floor_s is not None else bound.bound_s
+    if outcome.timing is not None and not outcome.timing.cold_l2:
         floor = min(floor, bound.compute_s)  # what lies in L2 is not read from memory
     if taken >= CEILING * floor:
         return ""
@@ -231,12 +261,12 @@ def refusal_reason(outcome: Outcome, bound: Bound | None) -> str:
     )
 
 
-def _time_doubts(outcome: Outcome, bound: Bound | None) -> list[str]:
+def _time_doubts(outcome: Outcome, bound: Bound | None, seconds: float | None) -> list[str]:
     timing, found = outcome.timing, []
-    if timing is None:
-        return []
-    if impossible := refusal_reason(outcome, bound):
+    if impossible := refusal_reason(outcome, bound, seconds):
         found.append(impossible)
+    if timing is None:
+        return found
     if timing.wall_ratio is not None and timing.wall_ratio > WALL_RATIO:
         found.append(
             f"the host clock saw {timing.wall_ratio:.1f}x the time of the events: work outside the timed stream"

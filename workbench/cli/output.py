@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-OK, NOT_CORRECT, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, NOT_CORRECT, USAGE, DOUBTFUL, INTERRUPTED = 0, 1, 2, 3, 130
 _json = False
 
 

@@ -54,7 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cutegen",
         description="Step a generate-test-refine loop for CuTe DSL kernels, with or without a GPU.",
-        epilog="exit status: 0 success, 1 not correct, 2 usage or unavailable, 130 stopped",
+        epilog="exit status: 0 success, 1 not correct, 2 usage or unavailable, 3 correct with a doubt, 130 stopped",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS.values():

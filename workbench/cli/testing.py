@@ -10,11 +10,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from workbench.analysis import devices
-from workbench.cli.output import NOT_CORRECT, OK, USAGE, echo, print_json, wants_json
+from workbench.analysis import devices, integrity
+from workbench.cli.output import DOUBTFUL, NOT_CORRECT, OK, USAGE, echo, print_json, wants_json
 from workbench.cli.sessions import create_session
 from workbench.errors import Stopped, UserError
-from workbench.records import Version
+from workbench.records import Verdict, Version
 from workbench.session import Session
 from workbench.toolchain.explain import NEEDS_ARCH
 from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2
@@ -40,7 +40,14 @@ def test(arguments: argparse.Namespace) -> int:
         raise Stopped(f"stopped; {len(documents)} of {len(candidates)} candidates were judged") from None
     if wants_json():
         print_json(documents if len(candidates) > 1 else documents[0])
-    return max(statuses)
+    return max(statuses, key=(OK, DOUBTFUL, NOT_CORRECT, USAGE).index)
+
+
+def find_status(verdict: Verdict, *, lenient: bool) -> int:
+    """The exit status for a verdict. `lenient` lets doubts pass, but no refusal."""
+    if not verdict.correct or verdict.refused:
+        return NOT_CORRECT
+    return DOUBTFUL if (verdict.suspect or verdict.doubts) and not lenient else OK
 
 
 def _judge_and_print(
@@ -58,8 +65,10 @@ def _judge_and_print(
         found = dataclasses.replace(found, number=number)  # sessions that work side by side number their own versions
         echo(str(tables.verdict(found)))
         verdict = found.trials[-1].verdict
-        statuses.append(OK if verdict.correct else NOT_CORRECT)
-        documents.append(to_plain(verdict) if len(candidates) == 1 else {"candidate": candidate} | to_plain(verdict))
+        codes = [integrity.find_code(doubt) for doubt in (*verdict.suspect, *verdict.doubts)]
+        statuses.append(find_status(verdict, lenient=arguments.lenient))
+        document = to_plain(verdict) | {"doubt_codes": codes}
+        documents.append(document if len(candidates) == 1 else {"candidate": candidate} | document)
 
 
 def _judge_all(arguments: argparse.Namespace, candidates: list[str]) -> Iterator[tuple[str, Judged]]:

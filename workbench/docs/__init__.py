@@ -10,7 +10,7 @@ from workbench.errors import UserError
 FOLDER = Path(__file__).parent
 ORDER = (
     *("index", "tutorials", "magics", "command_line", "language", "emulator", "timing", "kernels"),
-    *("plugins", "api", "architecture", "measurements", "glossary", "contributing"),
+    *("gate", "plugins", "api", "architecture", "measurements", "glossary", "contributing"),
 )  # as a reader goes through them
 
 

@@ -62,9 +62,34 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
         )
     elif first.numel() > 1 and torch.allclose(first, first.mean().expand_as(first), atol=tolerance, rtol=tolerance):
         found.append(Degeneracy(kind="constant", message=f"a constant output passes (at {at})"))
-    if first.shape == other.shape and torch.allclose(first, other, atol=tolerance, rtol=tolerance):
+    if first.shape == other.shape and torch.equal(first, other):
+        found.append(Degeneracy(kind="ignores_inputs", message="the reference gives the same result for other inputs"))
+    elif first.shape == other.shape and torch.allclose(first, other, atol=tolerance, rtol=tolerance):
         found.append(Degeneracy(kind="replay", message=f"the output for other inputs passes (at {at})"))
+    if _is_identity(problem, shrunk):
+        found.append(Degeneracy(kind="identity", message="the reference returns its input"))
     return tuple(found)
+
+
+def _is_identity(problem: Problem, settings: Settings) -> bool:
+    """Whether the first result is one of the inputs, also where these have the other sign."""
+    module = loading.load_module(problem, spread_ties(problem, settings))
+    loading.seed_generators(0)
+    model = loading.build_model(module, "Model", problem)
+    inputs = loading.make_inputs(module, problem, 1)
+    for sign in (1, -1):
+        signed = [
+            sign * value if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs
+        ]
+        try:
+            with torch.no_grad():
+                result = tensors_of(copy.deepcopy(model)(*copy.deepcopy(signed)))[0]
+        except (RuntimeError, ValueError):
+            return False
+        same = (value for value in signed if isinstance(value, torch.Tensor) and value.shape == result.shape)
+        if not any(torch.equal(result, value) for value in same):
+            return False
+    return True
 
 
 def _thin_settings(problem: Problem, search: cases.Search) -> Settings:

@@ -102,8 +102,9 @@ class Work:
 class Degeneracy:
     """A weakness of a task: a trivial output would pass, or the comparison is not meaningful.
 
-    `kind` is "zero", "constant", "replay", "random" (the reference fails against itself), "not_finite" or
-    "input_modified" (forward writes to an input).
+    `kind` is "zero", "constant", "replay", "ignores_inputs" (the same result for other inputs, bit by bit), "identity"
+    (a result is an input), "random" (the reference fails against itself), "not_finite" or "input_modified" (forward
+    writes to an input).
     """
 
     kind: str

@@ -105,7 +105,7 @@ LOOP = (
     Command(
         name="test",
         about="compile, run and check a version again; on the command line: test files or programs, "
-        "with exit status 0 only if all are correct",
+        "with exit status 0 only if all are correct, none is refused, and none leaves a doubt",
         group="the loop",
         places=BOTH,
         example="cutegen test softmax best.py",
@@ -115,6 +115,12 @@ LOOP = (
             SPEC,
             CANDIDATES,
             JOBS,
+            Argument(
+                flags=("--lenient",),
+                action="store_true",
+                about="exit status 0 in spite of doubts (without: 3), but not of a refusal",
+                places=("shell",),
+            ),
             *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),
