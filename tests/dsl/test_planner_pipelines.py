@@ -5,6 +5,7 @@ Every step of a pipeline's ladder compiles, and tensors that are written in plac
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from functools import cache
 
@@ -18,9 +19,9 @@ from workbench.language import Binding, check, parse
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import write_program
+from workbench.proposers.planner import Planner, write_program
 from workbench.proposers.recognition import Unrecognised, recognise
-from workbench.records import Facts, Problem
+from workbench.records import Ask, Facts, Failure, Outcome, Problem, Proposal, Trial, Verdict, Version
 
 TINY = {"batch": 2, "channels": 8, "filters": 16, "size": 9, "depth": 5, "hidden": 12, "length": 3, "groups": 4}
 FAST = ("26", "52", "MLP of b")
@@ -118,6 +119,9 @@ def test_a_value_that_is_written_to_through_a_view_is_left() -> None:
         ("view(x, flatten=2)", "flatten"),
         ("view(x, flatten=(2, 1))", "flatten"),
         ("view(x, unflatten=0)", "view"),
+        ("view(x, unflatten=(0, 2, 3), like=y, axes=(0, 1))", "view"),
+        ("view(x, unflatten=(0, 2))", "unflatten"),
+        ("view(x, unflatten=(0, -1, 2, -1))", "unflatten"),
         ("view(x, order=(1, 1))", "order"),
         ("view(x, squeeze=0, unsqueeze=1)", "view"),
     ],
@@ -132,3 +136,48 @@ def test_a_view_is_no_kernel() -> None:
         Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("x", "y")),
     )
     assert "return x.unflatten(1, like.shape[0:3])" in source and source.count("@cute.kernel") == 1
+
+
+def test_heads_are_split_by_their_literal_sizes() -> None:
+    given = of_rows(
+        "F.scaled_dot_product_attention(*x.view(*x.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4))",
+        ("torch.randn(d, n, 96)",),
+    )
+    program = computes(given, "sm_80")
+    assert "view(x, unflatten=(2, 3, 2, 16))" in program and "attention(" in program
+
+
+def proposed(ask: Ask) -> Proposal:
+    return next(item for item in Planner().propose(ask) if isinstance(item, Proposal))
+
+
+def exceeded(proposal: Proposal, number: int, function: str) -> Version:
+    """A version that exceeded the emulator's limits in a function."""
+    line = proposal.candidate.source[: proposal.candidate.source.index(f"def {function}(")].count("\n") + 2
+    failure = Failure(stage="limits", kind="infinite_loop", message="the kernel did not end", line=line)
+    trial = Trial(
+        outcome=Outcome(executor="emulator", arch="sm_80", device="H200", failure=failure),
+        verdict=Verdict(correct=False, failure=failure),
+        at="2026-01-01T00:00:00Z",
+    )
+    return Version(number=number, parent=None, proposal=proposal, source_hash="h", path="", trials=(trial,))
+
+
+def test_a_stage_that_exceeded_the_limits_climbs_its_own_ladder() -> None:
+    name = next(full for full in level2.MODULES if full.startswith("21"))
+    ask = Ask(problem=tiny(name), facts=inspect(tiny(name)), arch="sm_80", device="H200")
+    first = proposed(ask)
+    assert first.title.endswith("groupnorm: one thread per row")
+    asked_again = dataclasses.replace(ask, history=(exceeded(first, 1, "absorb_mean_var"),))
+    second = proposed(asked_again)
+    assert second.title == "groupnorm: one warp per row" and "exceeded the emulator's limits" in second.reason
+    own, before = (str(item.candidate.program).split(" |> ") for item in (second, first))
+    assert own[0] == before[0] and own[1] != before[1]
+    history = asked_again.history
+    for number in range(2, 6):
+        version = Version(number=number, parent=None, proposal=proposed(asked_again), source_hash="h", path="")
+        history = (*history, version)
+        asked_again = dataclasses.replace(ask, history=history)
+        assert ".threads_per_row(1)" not in str(version.proposal.candidate.program)
+    unknown = dataclasses.replace(ask, history=(exceeded(first, 1, "check_rank"),))
+    assert proposed(unknown).title.startswith("conv (h1): ")

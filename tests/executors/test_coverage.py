@@ -103,7 +103,7 @@ def test_sizes_are_one_and_one_over_a_power_of_two() -> None:
         "odd": (165, 179),
         "tiny": (1, 1),
         "over": (65, 65),
-        "long": (3, 1024),
+        "long": (5, 1024),
         "long2": (4096, 2),
         "empty": (0, 256),
         "full": (4096, 1024),

@@ -127,7 +127,7 @@ def test_a_mutant_is_refused_with_its_pattern_and_the_line_of_the_store(part: st
 
 def described(got: torch.Tensor, expected: torch.Tensor, **operands: torch.Tensor) -> WrongValues:
     dtype = str(got.dtype).removeprefix("torch.")
-    found = compare(got, expected, measure_tolerance(expected, None, dtype, 1), lambda: operands)["wrong"]
+    found = compare(got, expected, measure_tolerance(expected, None, dtype, 1, 2.0**-23), lambda: operands)["wrong"]
     assert isinstance(found, WrongValues)
     return found
 

@@ -1,5 +1,7 @@
 """Row kernels, run directly from the library on the emulator; hooks are ordinary functions."""
 
+import dataclasses
+
 import cutlass
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch
 from workbench.emulator import emulated
 from workbench.kernels.rows.config import Level, Result, RowConfig, Slot
 from workbench.kernels.rows.host import column_reduction, row_reduction
-from workbench.kernels.rows.states import variance_absorb, variance_merge
+from workbench.kernels.rows.states import compensated_variance_absorb, variance_absorb, variance_merge
 from workbench.kernels.rows.two_pass_host import two_pass_reduction
 
 
@@ -27,6 +29,18 @@ def mean_square(center, squares, seen, count):
     return (squares / count,)
 
 
+def start_compensated():
+    return (cutlass.Float32(0.0),) * 4
+
+
+def find_centre(center, *_):
+    return (center,)
+
+
+def compensated_mean_square(center, squares, seen, lost, count):
+    return (squares / count,)
+
+
 def value(total):
     return total
 
@@ -35,6 +49,7 @@ def centred(x, total):
     return x - total
 
 
+EPS = 2.0**-23
 TOTAL = (Slot(name="total"),)
 SUM = Level(name="sum", inputs=(0,), state=TOTAL, values=TOTAL, start=start_sum, absorb=add, merge=add, slots=(0,))
 VARIANCE = Level(
@@ -83,3 +98,18 @@ def test_reductions(reduce, cfg, wanted):
         found = reduce(cfg, ("x",), (x,), ())
     torch.testing.assert_close(found, wanted(x))
     assert not [item for item in emulation.findings if item.severity == "error"]
+
+
+def test_a_variance_of_stretches_of_alike_values_is_accurate_if_one_thread_compensates_its_mean() -> None:
+    noise = torch.Generator().manual_seed(5)
+    x = torch.rand(4, 1, generator=noise).expand(4, 1000).reshape(1, 4000) + 1e-3 * torch.rand(1, 4000, generator=noise)
+    state = (*VARIANCE.state, Slot(name="lost"))
+    plain = dataclasses.replace(VARIANCE, slots=(), finish=find_centre)
+    compensated = dataclasses.replace(plain, state=state, start=start_compensated, absorb=compensated_variance_absorb)
+    found = []
+    for level in (plain, compensated, dataclasses.replace(compensated, finish=compensated_mean_square)):
+        with emulated(arch="sm_80", device="H200"):
+            found.append(float(row_reduction(rows(level, ONE, threads=1), ("x",), (x,), ())))
+    mean, variance = float(x.double().mean()), float(x.double().var(correction=0))
+    assert abs(found[1] - mean) < EPS < 4 * EPS < abs(found[0] - mean)
+    assert found[2] == pytest.approx(variance, rel=2e-6)

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from workbench import problems
 from workbench.errors import ProblemError
 from workbench.executors.emulator import EmulatorExecutor
-from workbench.problems import cases, inspection
+from workbench.problems import cases, inspection, variants
 from workbench.problems.counting import FlopCount
 from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Problem, Settings
@@ -98,6 +98,23 @@ def test_a_three_dimensional_convolution_fits_by_going_below_the_first_floor() -
     assert facts.kind == "convolution" and work["full"].tensor_cores
     assert work["shrunk"].flops <= inspection.FLOP_BUDGET * cases.TOLERATED
     assert work["full"].flops == 2 * 16 * 64 * 62**3 * 32 * 27 + 16 * 64 * 62**3
+
+
+def test_the_odd_case_of_small_sizes_keeps_to_the_budget_and_its_last_sizes_apart() -> None:
+    transposed = problem(
+        "B = 32\nC = 32\nD = 16\nH = 32\nW = 32\nN = 64",
+        "self.n(self.c(x))",
+        "torch.rand(B, C, D, H, W)",
+        init="self.c = nn.ConvTranspose3d(C, N, 4, 2, 1); self.n = nn.LayerNorm(N)",
+    )
+    shrunk: Settings = tuple({"B": 2, "C": 2, "D": 2, "H": 2, "W": 32, "N": 64}.items())
+    case, notes = variants.odd_case(transposed, shrunk)
+    assert case is not None and case.inputs[0].shape == (3, 3, 3, 5, 32)
+    assert cases.budget_ratio(cases.measure(transposed, "odd", case.settings), 1 << 17, 5 << 20) < variants.ODD_TIMES
+    assert notes == ("the odd case keeps W=32, N=64: the reference does not run at an odd size there",)
+    small = problem("M = 512\nN = 512", "torch.relu(x)", "torch.rand(M, N)")
+    found, _ = variants.odd_case(small, (("M", 256), ("N", 256)))
+    assert found is not None and found.inputs[0].shape == (165, 179)
 
 
 def test_a_size_that_is_used_as_an_axis_length_elsewhere_is_pinned_with_a_note() -> None:

@@ -67,6 +67,8 @@ def lower_view(stage: Stage, binding: Binding) -> Launch:
     axes = named.get("axes")
     first, last = axes if isinstance(axes, tuple) else (0, -1)
     like = ("like",) if "like" in named else ()
+    if how == "unflatten" and not like:
+        how, named = "extents", {"extents": named["unflatten"]}
     config = ViewConfig(how=how, value=named[how], first=first, end=last + 1)
     return Launch(
         entry="workbench.kernels.view:view",

@@ -7,7 +7,7 @@ from workbench.kernels.static import Many, Static
 
 
 def view(cfg: Static, x, like: Many):
-    """Return x with other extents; unflatten takes them from axes of `like`."""
+    """Return x with other extents; unflatten takes them from axes of `like`, extents has them after the axis."""
     if cutlass.const_expr(cfg.how == "order"):
         return x.permute(cfg.value)
     if cutlass.const_expr(cfg.how == "flatten"):
@@ -32,6 +32,8 @@ def view(cfg: Static, x, like: Many):
         return count_along(x, cfg.value)
     if cutlass.const_expr(cfg.how == "draw"):
         return torch.empty_like(x).bernoulli_(cfg.value)
+    if cutlass.const_expr(cfg.how == "extents"):
+        return x.unflatten(cfg.value[0], cfg.value[1:])
     return x.unflatten(cfg.value, like[0].shape[cfg.first : cfg.end])
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.problems import loading
 from workbench.problems.counting import TermCount, operation_name
@@ -34,6 +34,7 @@ PRODUCTS = {
     "_scaled_dot_product_flash_attention_for_cpu": 0,
     "_scaled_dot_product_efficient_attention": 0,
 }
+TF32_EPS = 2.0**-10
 DROPPED_BITS = ~0x1FFF  # TF32 keeps 10 of float32's 23 bits of mantissa; tensor cores drop the others
 
 
@@ -42,12 +43,14 @@ class Reference:
     """Results of one call: `exact` in float64 (integers as they are), `eager` at the problem's precision.
 
     `eager` is None if torch cannot run it (an operation that the device lacks in 16 bits). `terms` is the number of
-    terms of the longest sum.
+    terms of the longest sum. `eps` is that of the coarsest floating point among the results of `eager`'s operations;
+    TF32's where its products are in TF32.
     """
 
     exact: list[torch.Tensor]
     eager: list[torch.Tensor] | None
     terms: int
+    eps: float
 
 
 class TruncatedProducts(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
@@ -65,6 +68,28 @@ class TruncatedProducts(TorchDispatchMode):  # type: ignore[misc]  # torch is no
         if first is not None:
             args = (*args[:first], *map(truncate, args[first : first + 2]), *args[first + 2 :])
         return func(*args, **(kwargs or {}))
+
+
+class EpsWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+    """`eps` is the largest eps of the floating-point results so far; 0 without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eps = 0.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+                self.eps = max(self.eps, torch.finfo(leaf.dtype).eps)
+        return result
 
 
 class WidenedDtypes(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
@@ -123,9 +148,10 @@ def run_reference(
         with TermCount() as count, WidenedDtypes(wide):
             exact = tensors_of(widened(*values))
         loading.seed_generators(seed)
-        with TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
+        with EpsWatch() as watched, TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
             eager = _run_eager(model, inputs)
-    return Reference(exact=exact, eager=eager, terms=count.terms)
+    floor = TF32_EPS if precision == "tf32" else torch.finfo(torch.float32).eps
+    return Reference(exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor))
 
 
 def convert(values: Iterable[object], dtype: torch.dtype) -> list[object]:

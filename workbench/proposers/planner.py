@@ -17,6 +17,7 @@ from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
 from workbench.language import Call, Program, Stage, format_program, parse
 from workbench.proposers.binding import binding_of
+from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
 from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
 from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
@@ -108,6 +109,13 @@ def write_program(found: Computation, rung: Rung, arch: str) -> str:
             )
         )
     return format_program(Program(stages=_stages(found, rung, arch)))
+
+
+def _source_alone(ask: Ask, found: Computation, place: int, part: Rung) -> str:
+    """The source of one piece of a pipeline, compiled alone."""
+    piece = found.pieces[place]
+    program = format_program(Program(stages=_stages(piece.alone, part, ask.arch)))
+    return compile_program(program, binding_of(ask.problem, piece.facts, piece.alone))
 
 
 def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
@@ -236,6 +244,11 @@ class Planner(Proposer):
         except Unrecognised as reason:
             yield Event(kind="note", message=str(reason))
             return
+        texts = StageSources(
+            program=lambda rung: write_program(found, rung, ask.arch),
+            alone=lambda place, part: _source_alone(ask, found, place, part),
+        )
+        rungs = climb_exceeded(ask, found, rungs, texts)
         asked = _rung_from_words(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
@@ -72,7 +73,8 @@ def _level(found: Plan, depth: int, slots: tuple[Slot, ...], places: tuple[int, 
         values=tuple(Slot(name=item.name, kind="i32" if item.base in ARGS else "f32") for item in level),
         start=_hook(f"start_{name}", (), [], [start for item in level for start in _starts(item)], state),
         absorb=_absorb_hook(level, name, state, reads, texts, (*inputs, *repeated)),
-        merge=_merge_hook(level),
+        # a compensated variance is of one thread, so it is never merged
+        merge=_merge_hook([dataclasses.replace(item, compensated=False) for item in level]),
         finish=_finish_hook(level, name, state, counted)
         if any(item.value("n") != item.name for item in level)
         else None,
@@ -196,7 +198,9 @@ def _imports(lines: list[str]) -> str:
 def _starts(item: Reduction) -> list[str]:
     start = START[item.base]
     first = f"{start[0]}cutlass.Float32.inf" if "inf" in start else f"cutlass.Float32({start})"
-    return {"var": [first] * 3}.get(item.base, [first, "cutlass.Int32(0)"] if item.base in ARGS else [first])
+    return {"var": [first] * len(item.state)}.get(
+        item.base, [first, "cutlass.Int32(0)"] if item.base in ARGS else [first]
+    )
 
 
 def _absorb_hook(
@@ -211,7 +215,8 @@ def _absorb_hook(
     for item, text in zip(level, texts, strict=True):
         own = ", ".join(item.state)
         if item.base == "var":
-            body.append(f"{own} = variance_absorb({own}, {text})")
+            function = "compensated_variance_absorb" if item.compensated else "variance_absorb"
+            body.append(f"{own} = {function}({own}, {text})")
         elif item.base in ARGS:
             body.append(f"{own} = {item.base}_absorb({own}, {text}, position)")
         else:

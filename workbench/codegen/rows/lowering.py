@@ -10,7 +10,7 @@ from workbench.codegen.rows.hooks import make_levels, make_online_level, make_re
 from workbench.kernels.rows.config import BulkConfig, Level, LossConfig, RowConfig, Slot
 from workbench.language.expressions import axes
 from workbench.language.expressions.lowering import expansion, needs_rowwise
-from workbench.language.expressions.reduction_passes import Plan, plan
+from workbench.language.expressions.reduction_passes import Plan, compensate_variances, plan
 from workbench.language.ir import Binding, Call, Stage, number, setting
 from workbench.language.operations import bulk_copy
 from workbench.language.operations.epilogue import chain_of
@@ -115,6 +115,8 @@ def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> Ro
     by_columns = kind == "strided"
     chosen = settings_of(stage, by_columns)
     is_combined = chosen.split > 1 if by_columns else chosen.threads > 32 or chosen.cluster > 1 or chosen.parts >= 2048
+    if not by_columns and chosen.threads == chosen.parts == chosen.cluster == 1:
+        found = compensate_variances(found)
     if setting(stage, "passes") == 2:
         levels: tuple[Level, ...] = (make_online_level(found, is_combined=is_combined),)
         memory: tuple[Slot, ...] = (Slot(name="value"),)

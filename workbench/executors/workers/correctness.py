@@ -24,7 +24,7 @@ class _Found:
     """What the blocks compared so far have in common."""
 
     bad: int = 0
-    gross: int = 0  # of the bad ones: those whose error is more than that of a stray element
+    gross: int = 0  # of the bad ones: those whose error is more than that of an outlier
     worst: float = -1.0  # error in tolerances
     worst_at: int = 0  # index in the flat output
     absolute: float = 0.0
@@ -50,7 +50,7 @@ def compare(
     for at in blocks(wanted):
         exact = on_device(wanted[at])
         gap, error = _block_errors(on_device(value[at]), exact, tolerance, at)
-        found.gross += int(((error > 1) & ~(gap <= tolerance.stray(at))).sum())
+        found.gross += int(((error > 1) & ~(gap <= tolerance.outlier_limit(at))).sum())
         _add(found, gap, error, exact, at, wanted.shape[1])
         found.sample.append(error.reshape(-1)[:: max(wanted.numel() // PERCENTILES_OF, 1)])
     index = tuple(int(i) for i in np.unravel_index(found.worst_at, expected.shape))  # torch's loads sympy

@@ -258,20 +258,20 @@ def run_in_parts(
     assert isinstance(first, torch.Tensor)
     exact: list[torch.Tensor] = []
     eager: list[torch.Tensor] | None = []
-    terms = 0
+    terms, eps = 0, 0.0
     for rows in (part for part in torch.arange(len(first)).tensor_split(parts) if len(part)):
         at = slice(int(rows[0]), int(rows[-1]) + 1)
         part = [
             value[at] if n in split and isinstance(value, torch.Tensor) else value for n, value in enumerate(inputs)
         ]
         got = effects.run_calls(model, [part], job, outputs, seed=seed).found
-        terms = max(terms, got.terms)
+        terms, eps = max(terms, got.terms), max(eps, got.eps)
         _put(exact, got.exact, at, len(first))
         if eager is not None and got.eager is not None:
             _put(eager, got.eager, at, len(first))
         else:
             eager = None
-    return effects.Expectation(Reference(exact, eager, terms), outputs, len(outputs), ())
+    return effects.Expectation(Reference(exact, eager, terms, eps), outputs, len(outputs), ())
 
 
 def _put(whole: list[torch.Tensor], parts: Sequence[torch.Tensor], at: slice, samples: int) -> None:

@@ -10,6 +10,7 @@ drops NaN where torch keeps it, and KernelBench takes such kernels.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,11 +69,7 @@ def lay_out(inputs: Sequence[object], layout: str) -> list[object] | None:
         else value
         for value in inputs
     ]
-    return None if all(map(_is_same_object, changed, inputs)) else changed
-
-
-def _is_same_object(one: object, other: object) -> bool:
-    return one is other
+    return None if all(map(operator.is_, changed, inputs)) else changed
 
 
 def _lay_out(value: torch.Tensor, layout: str) -> torch.Tensor:

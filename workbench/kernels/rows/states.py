@@ -1,7 +1,9 @@
 """Reductions with several values of state: how they absorb an element and merge two states.
 
 A variance is kept as mean, sum of squared deviations and count (Welford; merged after Chan, Golub and LeVeque), which
-is as accurate as two passes. An argmax keeps value and index; of equal values it takes the smaller index.
+is as accurate as two passes. A thread that walks a row alone compensates the mean (Kahan), because the roundings of
+thousands of steps add up where they have one sign. An argmax keeps value and index; of equal values it takes the
+smaller index.
 """
 
 import cutlass
@@ -16,6 +18,16 @@ def variance_absorb(center, squares, seen, value):
     center = center + away * cute.arch.rcp_approx(seen)
     squares = squares + away * (value - center)
     return center, squares, seen
+
+
+def compensated_variance_absorb(center, squares, seen, lost, value):
+    away = value - center
+    seen = seen + 1.0
+    step = away * cute.arch.rcp_approx(seen) - lost
+    moved = center + step
+    lost = (moved - center) - step
+    squares = squares + away * (value - moved)
+    return moved, squares, seen, lost
 
 
 def variance_merge(center, squares, seen, other_center, other_squares, other_seen):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.reductions import REDUCTIONS, Reduction
 from workbench.language.ir import Call
@@ -32,6 +34,14 @@ class Plan:
     def places(self) -> bool:
         """Whether the result is a place (argmax), an int64."""
         return is_reduction(self.value) and isinstance(self.value, Call) and self.value.name in ("argmax", "argmin")
+
+
+def compensate_variances(found: Plan) -> Plan:
+    """The plan with variances whose means are compensated, for a thread that walks a row alone."""
+    levels = tuple(
+        tuple(dataclasses.replace(item, compensated=item.base == "var") for item in level) for level in found.levels
+    )
+    return dataclasses.replace(found, levels=levels)
 
 
 def multiply_by_reciprocals(node: object) -> object:

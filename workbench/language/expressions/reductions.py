@@ -1,7 +1,8 @@
 """Reductions as text: the state of a thread, how it absorbs an element, and how the states of two threads are merged.
 
 The state of a variance is mean, sum of squares about it, and count (Welford; merged after Chan, Golub and LeVeque),
-which is as accurate as two passes.
+which is as accurate as two passes. Where one thread walks a whole row, the mean is compensated (Kahan): in a row with
+long stretches of alike values the roundings of its steps all have one sign.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ COMBINE = {
 
 @record
 class Reduction:
-    """One reduction of an expression over a row: its operation, its argument, and its number in the kernel."""
+    """One reduction of an expression over a row: its operation, its argument, and its number in the kernel.
+
+    A variance that is `compensated` keeps what the last step of its mean lost.
+    """
 
     call: Call
     number: int
+    compensated: bool = False
 
     @property
     def op(self) -> str:
@@ -47,7 +52,8 @@ class Reduction:
     def state(self) -> tuple[str, ...]:
         """What its parts are called in the kernel."""
         if self.base == "var":
-            return tuple(f"{self.name}_{part}" for part in ("center", "squares", "seen"))
+            lost = ("lost",) if self.compensated else ()
+            return tuple(f"{self.name}_{part}" for part in (*self.parts, *lost))
         return (
             (f"{self.name}_best", f"{self.name}_place")
             if self.base in ARGS

@@ -9,7 +9,8 @@ from workbench.language.operation import ARCH, Operation, checked_argument
 
 LEGAL = {
     "flatten": "(i, j): axes i to j become one",
-    "unflatten": "i, with like=y and axes=(j, k): axis i gets y's extents j to k",
+    "unflatten": "(i, n, m, ...): axis i gets these extents, of which one may be -1; "
+    "or i, with like=y and axes=(j, k): it gets y's extents j to k",
     "squeeze": "i: axis i, which is 1, goes",
     "unsqueeze": "i: a new axis i of 1",
     "order": "(1, 0, 2): the axes in another order",
@@ -40,8 +41,9 @@ def check(stage: Stage) -> list[Rejection]:
 
 
 def _goes_together(change: str, named: Mapping[str, object]) -> bool:
-    """Whether nothing else is named, and like and axes both are for unflatten, and for it only."""
-    return not named.keys() - {change, "like", "axes"} and (change == "unflatten") == ({"like", "axes"} <= named.keys())
+    """Whether nothing else is named, and like and axes both are for an unflatten without extents, and for it only."""
+    wanted = {"like", "axes"} if change == "unflatten" and not isinstance(named[change], tuple) else set()
+    return named.keys() - {change} == wanted
 
 
 def _is_axis(value: object) -> bool:
@@ -58,18 +60,14 @@ COUNTS = {"chunk": (3,), "share": (3,), "slice": (2, 3), "every": (3,), "layer":
 
 
 def _is_axes_of(change: str, value: object) -> bool:
-    """Whether a value is what a change takes: several axes, for order all of them, or one axis."""
+    """Whether a value is what a change takes: several axes, for order all of them, one axis, or one with numbers."""
     if change == "draw":
         return isinstance(value, int | float) and 0 <= value <= 1
+    numbers = value if isinstance(value, tuple) and all(isinstance(part, int) for part in value) else ()
     if change in COUNTS:
-        return (
-            isinstance(value, tuple)
-            and len(value) in COUNTS[change]
-            and all(isinstance(part, int) for part in value)
-            and _is_axis(value[0])
-            and (change not in ("chunk", "share") or 0 <= value[1] < value[2])
-            and (change != "every" or (value[1] >= 0 and value[2] >= 1))
-        )
+        return len(numbers) in COUNTS[change] and _is_part(change, numbers)
+    if change == "unflatten" and isinstance(value, tuple):
+        return len(numbers) > 2 and _is_axis(numbers[0]) and _are_extents(numbers[1:])
     if change not in ("flatten", "order"):
         return _is_axis(value)
     return (
@@ -77,6 +75,20 @@ def _is_axes_of(change: str, value: object) -> bool:
         and all(map(_is_axis, value))
         and (change == "flatten" or sorted(value) == [*range(len(value))])
     )
+
+
+def _is_part(change: str, numbers: tuple[int, ...]) -> bool:
+    """Whether numbers are an axis, and what names a part of it."""
+    return (
+        _is_axis(numbers[0])
+        and (change not in ("chunk", "share") or 0 <= numbers[1] < numbers[2])
+        and (change != "every" or (numbers[1] >= 0 and numbers[2] >= 1))
+    )
+
+
+def _are_extents(numbers: tuple[int, ...]) -> bool:
+    """Whether numbers are extents, of which one may be -1."""
+    return all(number > 0 or number == -1 for number in numbers) and numbers.count(-1) < 2
 
 
 def _like(stage: Stage) -> tuple[str, ...]:
@@ -91,7 +103,8 @@ ARGUMENTS = (
 OPERATIONS = (
     Operation(
         name="view",
-        about="view(x, flatten=(i, j) | unflatten=i, like=y, axes=(j, k) | squeeze=i | unsqueeze=i | order=(1, 0) | "
+        about="view(x, flatten=(i, j) | unflatten=(i, n, m) | unflatten=i, like=y, axes=(j, k) | "
+        "squeeze=i | unsqueeze=i | order=(1, 0) | "
         "chunk=(i, k, n) | share=(i, k, n) | slice=(i, start, end) | "
         "every=(i, start, n) | layer=(i, k) | item=k | "
         "index=i | draw=p): x with other extents, a part of it, the numbers of an axis, or zeros and ones drawn by "

@@ -39,7 +39,7 @@ def pipeline_rungs(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> t
                 Rung(
                     settings=(),
                     parts=parts,
-                    title=_describe_piece(context, place, rung),
+                    title=describe_piece(context.found, place, rung),
                     reason=rung.reason,
                     need=rung.need,
                     risks=rung.risks,
@@ -73,14 +73,15 @@ def _summary(context: Context, rungs: list[Rung]) -> str:
         len(_stages(piece.named, rung, context.arch)) for piece, rung in zip(context.found.pieces, rungs, strict=True)
     ]
     parts = [
-        _describe_piece(context, place, rung, f", {count} stages" if count > 1 else "")
+        describe_piece(context.found, place, rung, f", {count} stages" if count > 1 else "")
         for place, (rung, count) in enumerate(zip(rungs, counts, strict=True))
     ]
     return f"{sum(counts)} stages: {'; '.join(parts)}"
 
 
-def _describe_piece(context: Context, place: int, rung: Rung, more: str = "") -> str:
-    named = context.found.pieces[place].named
+def describe_piece(found: Computation, place: int, rung: Rung, more: str = "") -> str:
+    """A piece with the title of its rung."""
+    named = found.pieces[place].named
     return f"{named.operation.name}{f' ({named.result})' if named.result else ''}{more}: {rung.title}"
 
 

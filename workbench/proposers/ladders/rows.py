@@ -45,12 +45,15 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     several_passes = lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024
     named = context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy")
     kept = _kept_rows(wide) if named or several_passes else ()
-    first = 1 if context.found.kind == "crossentropy" and _count_classes(context) >= ONE_CTA else 0
+    length = lay.columns if lay is not None else _count_classes(context)
+    first = 1 if length >= ONE_CTA else 0  # one thread would walk over very many elements alone
     return (*_more_threads(wide)[first:], *softmax, *kept, *(_shared_rows(wide) if lay is not None else ()))
 
 
 def _count_classes(context: Context) -> int:
-    """Logits of a row at full size: one thread would walk over many alone. 0 if they are not known."""
+    """Logits of a row of a cross-entropy at full size; 0 if they are not known."""
+    if context.found.kind != "crossentropy":
+        return 0
     inputs = context.facts.cases[-1].inputs if context.facts is not None else ()
     return inputs[0].shape[-1] if inputs and inputs[0].shape else 0
 

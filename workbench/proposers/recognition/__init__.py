@@ -13,8 +13,8 @@ import dataclasses
 from workbench.proposers.recognition import draws, expressions, pipelines
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
 from workbench.proposers.recognition.leading import name_leading
-from workbench.proposers.recognition.mutations import drop_copies, drop_expansions, why_not
-from workbench.proposers.recognition.parts import name_parts, write_joins
+from workbench.proposers.recognition.mutations import drop_copies, remove_noop_expands, why_not
+from workbench.proposers.recognition.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.patterns import (
     attention,
     channels,
@@ -73,8 +73,8 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    joined = write_joins(facts)
-    named = name_leading(drop_expansions(name_parts(joined)))
+    joined = decompose_to_cat(facts)
+    named = name_leading(remove_noop_expands(name_parts(joined)))
     for form in (facts, *([joined] if joined.graph != facts.graph else []), named):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)

@@ -136,7 +136,7 @@ class Builder(Tensors):
         if any(self.shape(item) != frame.shape or self.differs_elsewhere(item, frame) for item in found.of[:1]):
             return None
         trial = dataclasses.replace(frame)
-        if not trial.take_axes(found.axes) or not (found.keep or shape in ((), frame.shape)):
+        if not trial.unify_axes(found.axes) or not (found.keep or shape in ((), frame.shape)):
             return None
         frame.axes = trial.axes
         return found.make(*(self.reduced_argument(item, frame) for item in found.of))
@@ -186,9 +186,9 @@ class Builder(Tensors):
             axes = (int(op.operands[1]),)
             if find_argument(op, 2, "half_to_float", "False") not in ("False", "None"):
                 return None
-        if not dataclasses.replace(frame).take_axes(axes):
+        if not dataclasses.replace(frame).unify_axes(axes):
             return self.write_stage(value, frame)
-        frame.take_axes(axes)
+        frame.unify_axes(axes)
         x = self.reduced_argument(op.operands[0], frame)
         if name != "native_layer_norm":
             return log_softmax(x) if "log" in name else soft(x)
@@ -278,7 +278,7 @@ class Builder(Tensors):
         found = self.reduction_of(value)
         if found is None:
             return scalar_expression(op, lambda item: self.row_expression(item, frame, own))
-        if self.shape(found.of[0]) != frame.shape or not frame.take_axes(found.axes) or self.shape(value) != own:
+        if self.shape(found.of[0]) != frame.shape or not frame.unify_axes(found.axes) or self.shape(value) != own:
             raise Unrecognised(aten_name(op))
         return found.make(*(self.reduced_argument(item, frame) for item in found.of))
 

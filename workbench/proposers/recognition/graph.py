@@ -14,9 +14,18 @@ from workbench.records import Facts, Operation, record
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
 YOURSELF = "write one yourself: %%cutegen edit in a notebook, or a file and cutegen test"
 TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
-TORCH_NAMES = {  # ATen's names that nobody writes
+TORCH_FUNCTIONS = {  # ATen's names that nobody writes -> torch's function of the same arguments
     "_unsafe_view": "view",
     "_to_copy": "to",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "native_layer_norm": "layer_norm",
+    "native_group_norm": "group_norm",
+    "native_dropout": "dropout",
+    "_scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
+    "_scaled_dot_product_attention_math": "scaled_dot_product_attention",
+}
+TORCH_NAMES = TORCH_FUNCTIONS | {  # and what is written with other arguments, or as syntax
     "clone": "contiguous",
     "t": "transpose",
     "numpy_T": "transpose",
@@ -24,21 +33,14 @@ TORCH_NAMES = {  # ATen's names that nobody writes
     "bmm": "matmul",
     "mv": "matmul",
     "addmm": "linear",
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
     "convolution": "conv",
     "slice": "slice [a:b]",
     "select": "index [i]",
     "index": "index [tensor]",
     "index_put": "assignment [tensor] =",
-    "native_layer_norm": "layer_norm",
-    "native_group_norm": "group_norm",
     "native_batch_norm": "batch_norm",
     "_native_batch_norm_legit": "batch_norm",
-    "native_dropout": "dropout",
     "nll_loss_forward": "nll_loss",
-    "_scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
-    "_scaled_dot_product_attention_math": "scaled_dot_product_attention",
 }
 LEADING = "|"  # `buffer:mask|2|q|1`: of axis 2 of the buffer, as many rows as axis 1 of q has (see `leading`)
 

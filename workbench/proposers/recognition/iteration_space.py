@@ -24,8 +24,8 @@ class IterationSpace:
     axes: Shape | None = None
     shapes: tuple[Shape, ...] | None = None
 
-    def take_axes(self, axes: tuple[int, ...] | None) -> bool:
-        """Set the axes of the first reduction; whether a later one has the same."""
+    def unify_axes(self, axes: tuple[int, ...] | None) -> bool:
+        """Take the axes if no reduction has set them yet; whether they are those of this space then."""
         wanted = (
             tuple(range(len(self.shape)))
             if axes is None

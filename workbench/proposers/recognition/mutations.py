@@ -60,7 +60,7 @@ def drop_copies(facts: Facts) -> Facts:
     return _drop(facts, lambda op, _: aten_name(op) == "clone")
 
 
-def drop_expansions(facts: Facts) -> Facts:
+def remove_noop_expands(facts: Facts) -> Facts:
     """The same facts without expansions to the shape that a value has already."""
     return _drop(facts, lambda op, shape: aten_name(op) == "expand" and shape == op.result[0].shape)
 

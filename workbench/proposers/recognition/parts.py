@@ -182,7 +182,7 @@ def _without_splits(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return tuple(op for op in graph if aten_name(op) not in SPLITS or op.name in read)
 
 
-def write_joins(facts: Facts) -> Facts:
+def decompose_to_cat(facts: Facts) -> Facts:
     """The same facts with concatenations in place of stacks, and of repetitions of an axis of 1 that are copied."""
     known = {spec.name: spec for spec in facts.full}
     graph = _joined(facts.graph, facts.cases[0], facts, known)

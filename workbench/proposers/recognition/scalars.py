@@ -42,7 +42,7 @@ def find_argument(op: Operation, place: int, name: str, default: str) -> str:
     return op.operands[place] if len(op.operands) > place else dict(op.keywords).get(name, default)
 
 
-def find_number(op: Operation, name: str) -> str:
+def scalar_argument(op: Operation, name: str) -> str:
     """The text of an argument of an element-wise call, given by position or by name, or its default."""
     function, call_of = ATEN[plain_name(op)]
     names = [argument for argument, _ in call_of.numbers]
@@ -74,7 +74,7 @@ def _function(op: Operation, build: Build) -> object:
     if function.values == 2:
         return _binary(op, function.name, build)
     values = [build(item) for item in op.operands[: function.values]]
-    return call(function.name, *values, *(parse_constant(find_number(op, argument)) for argument in numbers))
+    return call(function.name, *values, *(parse_constant(scalar_argument(op, argument)) for argument in numbers))
 
 
 def _cast(op: Operation, build: Build) -> object:
@@ -99,7 +99,7 @@ def _binary(op: Operation, name: str, build: Build) -> object:
 
 
 def _rsub(op: Operation, build: Build) -> object:
-    if find_number(op, "alpha") != "1":
+    if scalar_argument(op, "alpha") != "1":
         raise Unrecognised("rsub")
     return call("sub", build(op.operands[1]), build(op.operands[0]))
 
@@ -121,14 +121,14 @@ def _pow(op: Operation, build: Build) -> object:
 def _clamp(op: Operation, build: Build) -> object:
     value = build(op.operands[0])
     names = ("min_val", "max_val") if plain_name(op) == "hardtanh" else ("min", "max")
-    least, most = (find_number(op, name) for name in names)
+    least, most = (scalar_argument(op, name) for name in names)
     if least != "None":
         value = call("max", value, build(least))
     return call("min", value, build(most)) if most != "None" else value
 
 
 def _elu(op: Operation, build: Build) -> object:
-    alpha, scale, inner = (parse_number(find_number(op, name)) for name in ("alpha", "scale", "input_scale"))
+    alpha, scale, inner = (parse_number(scalar_argument(op, name)) for name in ("alpha", "scale", "input_scale"))
     if alpha is None or scale is None or inner != 1.0:
         raise Unrecognised("elu")
     made = call("elu", build(op.operands[0]), alpha)
@@ -136,26 +136,26 @@ def _elu(op: Operation, build: Build) -> object:
 
 
 def _celu(op: Operation, build: Build) -> object:
-    alpha, x = parse_constant(find_number(op, "alpha")), build(op.operands[0])
+    alpha, x = parse_constant(scalar_argument(op, "alpha")), build(op.operands[0])
     if alpha == 1:
         return call("elu", x)
     return call("where", call("gt", x, 0), x, call("mul", call("expm1", call("div", x, alpha)), alpha))
 
 
 def _softplus(op: Operation, build: Build) -> object:
-    if [parse_number(find_number(op, name)) for name in ("beta", "threshold")] != [1.0, 20.0]:
+    if [parse_number(scalar_argument(op, name)) for name in ("beta", "threshold")] != [1.0, 20.0]:
         raise Unrecognised("softplus")  # beyond 20 the two branches of torch agree in float32
     return call("softplus", build(op.operands[0]))
 
 
 def _gelu(op: Operation, build: Build) -> object:
-    is_tanh = find_number(op, "approximate").strip("'") == "tanh"
+    is_tanh = scalar_argument(op, "approximate").strip("'") == "tanh"
     return call("gelu_tanh" if is_tanh else "gelu", build(op.operands[0]))
 
 
 def _threshold(op: Operation, build: Build) -> object:
     x = build(op.operands[0])
-    limit, below = (parse_constant(find_number(op, name)) for name in ("threshold", "value"))
+    limit, below = (parse_constant(scalar_argument(op, name)) for name in ("threshold", "value"))
     return call("where", call("gt", x, limit), x, below)
 
 
@@ -179,7 +179,7 @@ def _bitwise_not(op: Operation, build: Build) -> object:
 
 
 def _shrink(op: Operation, build: Build) -> object:
-    x, lambd = build(op.operands[0]), parse_constant(find_number(op, "lambd"))
+    x, lambd = build(op.operands[0]), parse_constant(scalar_argument(op, "lambd"))
     below = call("sub", x, call("min", call("max", x, call("neg", lambd)), lambd))
     return below if plain_name(op) == "softshrink" else call("where", call("gt", call("abs", x), lambd), x, 0)
 

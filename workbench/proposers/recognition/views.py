@@ -46,7 +46,16 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
         if place is not None:
             axes = (place, place + last - first)
             return _make_call(("unflatten", first), ("like", "like"), ("axes", axes)), value
-    return None
+    extents = _fixed_extents(wanted)
+    return None if extents is None else (_make_call(("unflatten", (first, *extents))), None)
+
+
+def _fixed_extents(wanted: tuple[Shape, ...]) -> Shape | None:
+    """Extents that are the same at every case, with -1 for one that is not; None if several differ, or none is known
+    at two sizes.
+    """
+    extents = tuple(column[0] if len({*column}) == 1 else -1 for column in zip(*wanted, strict=True))
+    return extents if len(wanted) > 1 and extents.count(-1) < 2 and all(extents) else None
 
 
 def _view_without_sizes(op: Operation, rank: int) -> Call | None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from workbench.problems.expressions import DTYPES
+from workbench.proposers.recognition.graph import TORCH_FUNCTIONS
 from workbench.records import Facts, Operation, TensorSpec, record
 
 SHORT = {long: short for short, long in DTYPES.items()}
@@ -16,7 +17,6 @@ INLINED = ("t", "detach", "alias", "view", "_unsafe_view", "getitem", "expand", 
 # of one shape with an operand, whose axes they exchange or sum over
 MIXING = ("t", "permute", "transpose", "mm", "bmm", "addmm", "baddbmm", "matmul", "view", "_unsafe_view", "reshape")
 RESHAPES = ("view", "_unsafe_view", "reshape", "expand")
-NAMES = {"_to_copy": "to", "native_layer_norm": "layer_norm", "native_group_norm": "group_norm"}
 
 
 @record
@@ -82,14 +82,14 @@ def _format_call(op: Operation, texts: dict[str, str]) -> str:
     if name == "getitem":
         return f"{operands[0]}[{operands[1]}]"
     if name in RESHAPES:  # their numbers are those of one case
-        return f"{NAMES.get(name, name.lstrip('_'))}({operands[0]})"
+        return f"{TORCH_FUNCTIONS.get(name, name.lstrip('_'))}({operands[0]})"
     while len(operands) > 1 and operands[-1] in ("None", "False"):
         operands.pop()
     words = {key: _format_operand(text, texts) for key, text in op.keywords if text not in ("None", "False")}
     if name == "_to_copy" and set(words) <= {"dtype"}:
         return f"to({', '.join([*operands, *words.values()])})"
     named = [f"{key}={value}" for key, value in words.items()]
-    return f"{NAMES.get(name, name.lstrip('_'))}({', '.join([*operands, *named])})"
+    return f"{TORCH_FUNCTIONS.get(name, name.lstrip('_'))}({', '.join([*operands, *named])})"
 
 
 def _format_operand(text: str, texts: dict[str, str]) -> str:
