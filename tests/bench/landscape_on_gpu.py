@@ -34,9 +34,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 from landscape_problems import places
 
+from workbench.executors.gpu.presence import gpus_to_use
 from workbench.landscapes import table
 from workbench.tuning import plan as tuning_plan
-from workbench.tuning.files import query_gpus, start_file
+from workbench.tuning.files import start_file
 from workbench.tuning.plan import MOST, TuningPlan, list_tasks, plan_problem
 
 
@@ -79,7 +80,7 @@ def main() -> int:
     parser.add_argument(
         "--gpus",
         type=int,
-        default=max(len(query_gpus("index")), 1),
+        default=max(len(gpus_to_use()), 1),
         help="how many to use; all rows of a problem are of one",
     )
     parser.add_argument(
@@ -114,7 +115,7 @@ def main() -> int:
         return 0
     if arguments.out is None and not arguments.dry_run:
         parser.error("--out FILE says where the rows go")
-    arguments.run_number = 0 if arguments.dry_run else start_file(arguments.out, plans)
+    arguments.run_number = 0 if arguments.dry_run else start_file(arguments.out, plans, gpus_to_use())
     print(f"# {len(plans)} problems planned in {time.monotonic() - start:.0f} s", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         from workbench.tuning.run import (  # after the plan: CuTe DSL and torch, which the processes then have
@@ -129,7 +130,7 @@ def main() -> int:
             seconds=arguments.seconds,
             workers=arguments.workers,
             measurers=arguments.measurers,
-            gpus=arguments.gpus,
+            gpus=() if arguments.dry_run else gpus_to_use()[: arguments.gpus],
             out=None if arguments.dry_run else arguments.out,
             run_number=arguments.run_number,
             dry_run=arguments.dry_run,

@@ -22,6 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.codegen import compile_program
+from workbench.executors.gpu.presence import gpus_to_use
 from workbench.language import Binding
 from workbench.tuning.files import describe_machine
 
@@ -107,7 +108,7 @@ def main() -> int:
         arguments.out.write_text(
             json.dumps(
                 {
-                    **describe_machine(),
+                    **describe_machine(gpus_to_use()),
                     "sampling": "",
                     "protocol": "float16, normal values, one call, compared with torch on the same device",
                     "rows": rows,

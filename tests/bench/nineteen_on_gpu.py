@@ -38,6 +38,7 @@ from workbench.analysis import devices, speed_of_light
 from workbench.codegen import compile_program
 from workbench.codegen.canonical import canonical
 from workbench.evaluate import evaluate
+from workbench.executors.gpu.presence import gpus_to_use
 from workbench.landscapes.keys import problem_key
 from workbench.landscapes.table import Row
 from workbench.problems import inspection
@@ -249,12 +250,12 @@ def main() -> int:
     with get_context("fork").Pool(min(arguments.workers, len(questions))) as pool:
         answers = pool.map(plan, questions, chunksize=1)
     plans = [one for one in answers if isinstance(one, TuningPlan)]
-    head = describe_machine()
+    head = describe_machine(gpus_to_use())
     with tempfile.TemporaryDirectory() as folder:
         asked = RunOptions(
             workers=arguments.workers,
             measurers=3,
-            gpus=1,
+            gpus=() if arguments.dry_run else gpus_to_use()[:1],
             seconds=arguments.seconds * SCREEN_SHARE,
             dry_run=arguments.dry_run,
             out=Path(folder) / "rows.csv",

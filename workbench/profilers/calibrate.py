@@ -12,7 +12,6 @@ rate names the program.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,10 @@ from typing import TYPE_CHECKING
 from workbench.analysis.calibration import Calibration, Rate
 from workbench.analysis.statistics import median_interval
 from workbench.errors import Unavailable, UserError
-from workbench.executors.gpu.presence import device_at_hand, why_no_gpu
+from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no_gpu
+from workbench.executors.gpu.telemetry import driver_version
+from workbench.executors.gpu.turns import GpuTurns
+from workbench.protocols import PLAIN, RunContext
 
 if TYPE_CHECKING:
     import torch
@@ -59,8 +61,10 @@ def require_gpu() -> None:
         raise Unavailable("there is nothing to calibrate here: this torch is built without CUDA, or finds no device")
 
 
-def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] = ()) -> Calibration:
-    """Measure all ceilings, or those whose names begin with one of `only`.
+def calibrate(
+    progress: Callable[[str, int, int], None], *, only: Sequence[str] = (), context: RunContext = PLAIN
+) -> Calibration:
+    """Measure all ceilings, or those whose names begin with one of `only`, when it is our turn on the GPU.
 
     A ceiling that the device or torch does not support is left out, and a note names it.
     """
@@ -70,6 +74,13 @@ def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] 
         raise UserError(
             f"nothing to measure is called {', '.join(only)}; there are: {', '.join(name for name, _ in _steps())}"
         )
+    with GpuTurns(gpu_at_hand(), context).hold():
+        rates, notes = _measure(steps, progress)
+    progress("done", len(steps), len(steps))
+    return _describe(tuple(rates), tuple(notes))
+
+
+def _measure(steps: Sequence[Step], progress: Callable[[str, int, int], None]) -> tuple[list[Rate], list[str]]:
     rates, notes = [], []
     for number, (name, measure) in enumerate(steps):
         progress(name, number, len(steps))
@@ -80,22 +91,19 @@ def calibrate(progress: Callable[[str, int, int], None], *, only: Sequence[str] 
             continue
         if rate is not None:
             rates.append(rate)
-    progress("done", len(steps), len(steps))
-    return _describe(tuple(rates), tuple(notes))
+    return rates, notes
 
 
 def _describe(rates: tuple[Rate, ...], notes: tuple[str, ...]) -> Calibration:
     import torch
 
     gpu, here = torch.cuda.get_device_name(0), device_at_hand()
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0"]
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=30)
     software = (("torch", torch.__version__), ("nvidia-cutlass-dsl", version("nvidia-cutlass-dsl")))
     return Calibration(
         device=here.name if here is not None else gpu,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         gpu=gpu,
-        driver=asked.stdout.strip(),
+        driver=driver_version(),
         versions=software,
         rates=rates,
         notes=notes,

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import statistics
 import threading
 import time
 from collections.abc import Sequence
 
+from workbench.executors.gpu.presence import gpu_at_hand
+from workbench.executors.gpu.telemetry import device_handle
 from workbench.profilers.profile_client import ProfiledRun, needs_gpu, run_profiled
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Energy, Job, Outcome, Profile
@@ -73,19 +74,14 @@ class EnergyProfiler(Profiler):
 
 
 class Counter:
-    """NVML's energy counter of CUDA's device 0."""
+    """NVML's energy counter of the GPU at hand."""
 
     def __init__(self) -> None:
         import pynvml
 
         pynvml.nvmlInit()
         self.nvml = pynvml
-        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() or "0"
-        self.handle = (
-            pynvml.nvmlDeviceGetHandleByIndex(int(first))
-            if first.isdigit()
-            else pynvml.nvmlDeviceGetHandleByUUID(first)
-        )
+        self.handle = device_handle(pynvml, gpu_at_hand())
 
     def read(self) -> float:
         """Joules since the driver was loaded (NVML counts millijoules)."""

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import UserError
-from workbench.executors.gpu.presence import why_no_gpu
+from workbench.executors.gpu.presence import gpu_at_hand, why_no_gpu
+from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import server
 from workbench.executors.jobs.folder import end_failure, prepare
 from workbench.protocols import PLAIN, RunContext
@@ -67,7 +68,7 @@ def run_profiled(
 ) -> Iterator[ProfiledRun]:
     """Run the job's candidate at `case` in a confined process, in a `mode` of profile_worker.py.
 
-    Its files exist until the `with` block ends.
+    Its files exist until the `with` block ends. On a GPU it waits for its turn, and holds it while the process runs.
     """
     gpu = mode != "emulator"
     chosen = dataclasses.replace(job, cases=(case,), trials=1, timed_calls=0, want_sass=True, wall_limit_s=wall_s)
@@ -80,21 +81,22 @@ def run_profiled(
         folder = prepare(Path(name), chosen)
         (folder / "given" / "profile.json").write_text(json.dumps({"mode": mode, **(options or {})}))
         workers = server()
-        extra: dict[str, Any] = {"device": "cuda"} if gpu else {}
+        extra: dict[str, Any] = {"device": "cuda", "gpu": gpu_at_hand().uuid} if gpu else {}
         memory = (64 << 30) if gpu else job.memory_limit_bytes
-        end = workers.wait(
-            workers.start_job(
-                "profile",
-                str(folder),
-                wall_s=wall_s,
-                memory_bytes=memory,
-                connection=None,
-                processes=PROCESSES,
-                **extra,
-                **request,
-            ),
-            context.stop,
-        )
+        with GpuTurns(gpu_at_hand(), context).hold() if gpu else contextlib.nullcontext():
+            end = workers.wait(
+                workers.start_job(
+                    "profile",
+                    str(folder),
+                    wall_s=wall_s,
+                    memory_bytes=memory,
+                    connection=None,
+                    processes=PROCESSES,
+                    **extra,
+                    **request,
+                ),
+                context.stop,
+            )
         yield _read_back(chosen, folder, end)
 
 

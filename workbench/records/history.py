@@ -136,7 +136,9 @@ class Ask:
 class Event:
     """A message during work. `fraction` is the progress from 0 to 1, if known."""
 
-    kind: Literal["proposing", "token", "proposed", "running", "judged", "decided", "note", "stopped", "failed"]
+    kind: Literal[
+        "proposing", "token", "proposed", "running", "waiting", "judged", "decided", "note", "stopped", "failed"
+    ]
     message: str = ""
     version: int | None = None
     fraction: float | None = None

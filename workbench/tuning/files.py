@@ -6,12 +6,13 @@ Rows are appended as they come.
 from __future__ import annotations
 
 import platform
-import shutil
-import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from workbench.executors.gpu import telemetry
+from workbench.executors.gpu.presence import Gpu
 from workbench.landscapes import table
 from workbench.landscapes.table import Row
 from workbench.tuning.plan import RULE, TuningPlan
@@ -26,41 +27,28 @@ PROTOCOL = (
 )
 
 
-def query_gpus(fields: str) -> list[str]:
-    """One line of nvidia-smi per GPU; empty if there is no GPU."""
-    if not shutil.which("nvidia-smi"):
-        return []
-    return (
-        subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)
-        .stdout.strip()
-        .splitlines()
-    )
-
-
-def describe_machine() -> dict[str, object]:
-    """Date, GPUs, clocks, versions and protocol of this run, for the file's header."""
-    said = query_gpus("name,driver_version,power.limit,clocks.max.sm")
-    name, driver, *rest = [part.strip() for part in said[0].split(",")] if said else ["", ""]
+def describe_machine(gpus: Sequence[Gpu]) -> dict[str, object]:
+    """Date, the GPUs that measure, clocks, versions and protocol of this run, for the file's header."""
     versions = {
         "torch": version("torch"),
         "nvidia-cutlass-dsl": version("nvidia-cutlass-dsl"),
         "python": platform.python_version(),
-        "driver": driver,
+        "driver": telemetry.driver_version(),
     }
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": name,
-        "limits": ", ".join(rest),
-        "gpus": len(said),
+        "device": gpus[0].attributes.name if gpus else "",
+        "limits": telemetry.describe_limits(gpus[0]) if gpus else "",
+        "gpus": len(gpus),
         "versions": versions,
         "protocol": PROTOCOL,
         "sampling": RULE,
     }
 
 
-def start_file(path: Path, plans: list[TuningPlan]) -> int:
+def start_file(path: Path, plans: list[TuningPlan], gpus: Sequence[Gpu] = ()) -> int:
     """Start the file, or continue it. Returns the number of this run in the file."""
-    header = {"runs": [describe_machine()], "problems": {plan.key: plan.header for plan in plans}}
+    header = {"runs": [describe_machine(gpus)], "problems": {plan.key: plan.header for plan in plans}}
     rows: list[Row] = []
     if path.exists():
         before, rows = table.read(path)

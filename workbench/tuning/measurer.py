@@ -11,7 +11,6 @@ our own emitter, so nothing confines them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import os
 import signal
@@ -28,6 +27,8 @@ import torch
 from workbench.emulator.emulation import CompiledModule
 from workbench.emulator.hook import record_modules
 from workbench.emulator.run_script import emulated
+from workbench.executors.gpu.presence import VISIBLE, Gpu
+from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.timer import Stopwatch
 from workbench.landscapes.table import RowFields, timing_fields
@@ -68,10 +69,15 @@ class Worker:
     """The state of a measuring process between batches."""
 
     def __init__(
-        self, plans: list[TuningPlan], lock: Path, folder: Path, case: str, send: Callable[[tuple[object, ...]], object]
+        self,
+        plans: list[TuningPlan],
+        gpu: Gpu | None,
+        folder: Path,
+        case: str,
+        send: Callable[[tuple[object, ...]], object],
     ) -> None:
         self.plans, self.folder, self.case, self.send = plans, folder, case, send
-        self.lock = lock.open("w")
+        self.turns = GpuTurns(gpu) if gpu is not None else None
         self.modules: list[CompiledModule] = []
         self.dry = case != "full"
         self.compiler = compiled_store.Compiler(cute.compile)
@@ -91,13 +97,12 @@ class Worker:
 
     @contextlib.contextmanager
     def lock_gpu(self) -> Iterator[None]:
-        """Hold the lock of the GPU: one process uses it at a time."""
-        with self.time_phase("wait"):
-            fcntl.flock(self.lock, fcntl.LOCK_EX)
-        try:
+        """Hold the lock of the GPU: one process uses it at a time, of this run and of other sessions."""
+        with contextlib.ExitStack() as stack:
+            with self.time_phase("wait"):
+                if self.turns is not None:
+                    stack.enter_context(self.turns.hold())
             yield
-        finally:
-            fcntl.flock(self.lock, fcntl.LOCK_UN)
 
     # ---- one batch ---------------------------------------------------------------------------------------------------
 
@@ -292,18 +297,19 @@ def describe_error(error: Exception) -> str:
     return f"{stage}/{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def main(connection: Connection, plans: list[TuningPlan], gpu: int, folder: Path, case: str) -> None:
-    """Serve batches on a GPU, by number, until the parent closes the connection.
+def main(connection: Connection, plans: list[TuningPlan], gpu: Gpu | None, folder: Path, case: str) -> None:
+    """Serve batches on a GPU, or on the emulator, until the parent closes the connection.
 
     The first message to the parent says how many clusters the device runs at once.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes itself
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    if gpu is not None:
+        os.environ[VISIBLE] = gpu.uuid
     os.environ["CUTE_DSL_CACHE_DIR"] = str(folder / f"cache-{os.getpid()}")
     torch.set_num_threads(1)
     dry = case != "full"
     with record_modules() if not dry else emulated(device=plans[0].device) as found:
-        worker = Worker(plans, folder / f"lock-{gpu}", folder, case, connection.send)
+        worker = Worker(plans, gpu, folder, case, connection.send)
         torch.zeros(1, device="cuda")  # the context, before anybody waits for the lock
         worker.modules = found if isinstance(found, list) else found.modules  # recorded, or of the emulation
         with worker.lock_gpu():

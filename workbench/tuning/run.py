@@ -18,6 +18,7 @@ from multiprocessing.context import ForkContext
 from pathlib import Path
 from typing import Any
 
+from workbench.executors.gpu.presence import Gpu
 from workbench.landscapes import table
 from workbench.landscapes.table import Row, RowFields
 from workbench.records import TensorSpec, record
@@ -84,7 +85,7 @@ class RunOptions:
     seconds: float
     workers: int  # processes in all
     measurers: int  # of these, measuring processes per GPU
-    gpus: int
+    gpus: tuple[Gpu, ...]  # () for a dry run
     out: Path | None  # file to which rows are appended; None: they are printed
     run_number: int
     dry_run: bool = False
@@ -122,7 +123,7 @@ class Run:
         self.context = multiprocessing.get_context("fork")
         self.start = time.monotonic()
         self.until = self.start + arguments.seconds
-        self.gpus = arguments.gpus
+        self.gpus = max(len(arguments.gpus), 1)
         self.measurers = [self._start_measurer(number % self.gpus) for number in range(arguments.measurers * self.gpus)]
         self.compilers = [self._start_compiler() for _ in range(max(arguments.workers - len(self.measurers), 1))]
         self.out = arguments.out.open("a") if arguments.out is not None else None
@@ -132,7 +133,8 @@ class Run:
         return [*case.inputs, *case.outputs]
 
     def _start_measurer(self, gpu: int) -> Process:
-        return Process(self.context, True, (self.plans, gpu, self.folder, self.case), gpu)
+        place = self.arguments.gpus[gpu] if self.arguments.gpus else None
+        return Process(self.context, True, (self.plans, place, self.folder, self.case), gpu)
 
     def _start_compiler(self) -> Process:
         return Process(self.context, False, (self.plans, self.folder, self.case))

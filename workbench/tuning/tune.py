@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.analysis import devices
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
-from workbench.executors.gpu.presence import device_at_hand
+from workbench.executors.gpu.presence import Gpu, device_at_hand, gpus_to_use, why_no_gpu
 from workbench.landscapes import own_folder, table
 from workbench.landscapes.keys import problem_key
 from workbench.landscapes.table import Row
@@ -23,7 +23,7 @@ from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem, record
-from workbench.tuning.files import query_gpus, start_file
+from workbench.tuning.files import start_file
 from workbench.tuning.plan import DEVICE, TuningPlan, TuningProblem, plan_recognised
 from workbench.tuning.space import vary_file, vary_program
 
@@ -49,7 +49,7 @@ class Tuned:
     """Result of a tuning run."""
 
     path: Path
-    rows: tuple[Row, ...]  # all rows of this problem in the file, earlier runs included
+    rows: tuple[Row, ...]  # all rows of this problem and this GPU in the file, earlier runs included
     planned: int
     best: Row | None
     best_source: str | None
@@ -61,9 +61,9 @@ def tune(request: TuneRequest, progress: Progress) -> Tuned:
 
     Raises `UserError` without a GPU or for a bad space.
     """
-    gpus = query_gpus("name")
+    gpus = () if request.dry_run else gpus_to_use()
     if not gpus and not request.dry_run:
-        raise UserError("tune measures on a GPU, and none is here (nvidia-smi finds none); --dry-run checks the space")
+        raise UserError(f"tune measures on a GPU, and none is here ({why_no_gpu()}); --dry-run checks the space")
     # in a process of its own: tracing may start CUDA, and a process with CUDA cannot be forked
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
         here = device_at_hand()
@@ -71,24 +71,36 @@ def tune(request: TuneRequest, progress: Progress) -> Tuned:
     folder = Path(tempfile.mkdtemp(prefix="cutegen-tune-")) if request.dry_run else own_folder()
     path = request.out or folder / f"{request.problem.name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = table.read(path)[1] if path.exists() else []
+    device = gpus[0].attributes.name if gpus else ""
+    known = _rows_of(path, device) if path.exists() else []
     done = {(row.key, row.program) for row in known if "OutOfMemory" not in row.failure}
-    _measure(request, plan, path, done, max(len(gpus), 1), progress)
-    return _result(plan, path)
+    _measure(request, plan, path, done, gpus, progress)
+    return _result(plan, path, device)
+
+
+def _rows_of(path: Path, device: str) -> list[Row]:
+    """The rows of a file that this GPU (by its driver's name) measured; those of another one say nothing about it."""
+    header, rows = table.read(path)
+    return [row for row in rows if header["runs"][row.run]["device"] == device]
 
 
 def _measure(
-    request: TuneRequest, plan: TuningPlan, path: Path, done: set[tuple[str, str]], gpus: int, progress: Progress
+    request: TuneRequest,
+    plan: TuningPlan,
+    path: Path,
+    done: set[tuple[str, str]],
+    gpus: tuple[Gpu, ...],
+    progress: Progress,
 ) -> None:
     from workbench.tuning.run import Run, RunOptions  # imports CuTe DSL and torch, which forked processes then have
 
     workers = max((os.cpu_count() or 2) - 1, 2)
-    number = start_file(path, [plan])
+    number = start_file(path, [plan], gpus)
     options = RunOptions(
         seconds=request.seconds,
         workers=workers,
         measurers=min(3, workers),
-        gpus=1 if request.dry_run else gpus,
+        gpus=gpus,
         out=path,
         run_number=number,
         dry_run=request.dry_run,
@@ -100,8 +112,8 @@ def _measure(
         run.run()
 
 
-def _result(plan: TuningPlan, path: Path) -> Tuned:
-    rows = [row for row in table.read(path)[1] if row.key == plan.key]
+def _result(plan: TuningPlan, path: Path, device: str) -> Tuned:
+    rows = [row for row in _rows_of(path, device) if row.key == plan.key]
     timed = [row for row in rows if row.correct and row.median_s and row.program]
     best = min(timed, key=lambda row: row.median_s or 0.0, default=None)
     sources = dict(zip(plan.programs, plan.sources, strict=True))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from workbench.analysis import statistics, steadiness
 from workbench.errors import ProblemError
@@ -27,6 +28,18 @@ WARM_UP = 4
 KEPT_TIMED = 2  # timed samples whose outputs are checked, drawn for each run
 GRAPH_BELOW_S = 50e-6  # a shorter call is timed in a graph: two events are a few percent of it
 PADS = 32  # memory is displaced by up to so many pages from round to round
+
+
+class Hold(Protocol):
+    """Holds the device during a block, alone or shared (turns.py)."""
+
+    def __call__(self, *, shared: bool = False) -> AbstractContextManager[None]:
+        """The context manager of the block."""
+
+
+def hold_nothing(*, shared: bool = False) -> AbstractContextManager[None]:
+    """For a device that nobody else uses."""
+    return nullcontext()
 
 
 class WrongResult(Exception):
@@ -84,7 +97,8 @@ def round_shape(job: Job) -> tuple[int, int]:
 class Run:
     """One run of a candidate, with the referee and perhaps a rival.
 
-    `root` is the candidate's folder; `look` gives the state of the device. The rival's first call is made beside the
+    `root` is the candidate's folder; `look` gives the state of the device. `hold()` holds the device alone,
+    `hold(shared=True)` against those that hold it alone (turns.py). The rival's first call is made beside the
     candidate's trials, or after them if the tensors are so large that they have to use the memory `in_turns`.
     """
 
@@ -97,12 +111,13 @@ class Run:
         rival: Channel | None = None,
         *,
         look: Callable[[], DeviceState | None],
+        hold: Hold = hold_nothing,
         busy_before: bool = True,
         in_turns: bool = False,
     ) -> None:
         self.in_turns = in_turns
         self.job, self.root, self.candidate, self.referee, self.rival = job, root, candidate, referee, rival
-        self.look, self.busy_before = look, busy_before
+        self.look, self.hold, self.busy_before = look, hold, busy_before
         self.about: Json = {}  # the referee's device and versions
         self.rng = random.SystemRandom()
         self.result = RunResult()
@@ -122,7 +137,8 @@ class Run:
                 self._add_phase("trials", start)
                 if self.job.timed_calls and case == self.job.cases[-1]:
                     start = time.perf_counter()
-                    self.time_case(case, model_seed)
+                    with self.hold():
+                        self.time_case(case, model_seed)
                     self._add_phase("timing", start)
         except WrongResult as wrong:
             self.result.failure = wrong.failure
@@ -148,7 +164,8 @@ class Run:
             if self.candidate.recv().get("refused"):  # the candidate's reply has the words
                 continue
             inputs = [input_seed(model_seed, call) for call in range(calls)]
-            self._check(case, trial, model_seed, inputs, timed=False, call=0)
+            with self.hold(shared=True):
+                self._check(case, trial, model_seed, inputs, timed=False, call=0)
         return model_seed
 
     def _try_rival(self, case: str) -> None:

@@ -16,8 +16,9 @@ from workbench.errors import ProblemError
 from workbench.executors.gpu import telemetry
 from workbench.executors.gpu.benchmark import Run, RunResult
 from workbench.executors.gpu.memory import check_fits, choose_folder, needs_turns
-from workbench.executors.gpu.presence import device_at_hand, why_no_gpu
+from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no_gpu
 from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
+from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import Server, server
 from workbench.executors.jobs.folder import candidate_outcome, prepare
 from workbench.executors.jobs.rpc import Ended
@@ -54,7 +55,7 @@ class GpuExecutor(Executor):
         return missing and f"{missing}; use the emulator"
 
     def device_name(self) -> str | None:
-        """The name of CUDA's first visible device."""
+        """The name of the GPU that this process works on (`presence.select`)."""
         found = device_at_hand()
         return found.name if found is not None else None
 
@@ -65,10 +66,21 @@ class GpuExecutor(Executor):
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival.
 
-        Raises `ProblemError` if the problem does not fit the device.
+        The outcome names the GPU that ran it. Raises `ProblemError` if the problem does not fit the device.
         """
         check_fits(job.facts, job.cases, telemetry.memory_bytes())
+        here = self.device_name()
+        if here is not None:
+            job = replace(job, device=here)
+        turns = GpuTurns(gpu_at_hand(), context)
         start = time.perf_counter()
+        outcome = self._run_in_folders(job, context, turns)
+        if turns.waited_s and outcome.failure is not None and outcome.failure.kind == "timeout":
+            outcome = self._run_in_folders(job, context, turns)  # its time passed while it waited for its turn
+        return replace(outcome, phases=(*outcome.phases, ("total", time.perf_counter() - start)))
+
+    def _run_in_folders(self, job: Job, context: RunContext, turns: GpuTurns) -> Outcome:
+        """Run with folders of its own, while no other run of this process does."""
         place = choose_folder([spec for case in job.facts.cases if case.name in job.cases for spec in case.outputs])
         _wait_for_device(context)
         try:
@@ -79,13 +91,12 @@ class GpuExecutor(Executor):
                 context.progress(
                     Event(kind="running", message="compiling, checking and timing on the GPU", fraction=0.1)
                 )
-                outcome = self._run(job, Path(name), Path(other), context)
+                return self._run(job, Path(name), Path(other), context, turns)
         finally:
             _last_run[0] = time.monotonic()
             _POOL.lock.release()
-        return replace(outcome, phases=(*outcome.phases, ("total", time.perf_counter() - start)))
 
-    def _run(self, job: Job, folder: Path, other: Path, context: RunContext) -> Outcome:
+    def _run(self, job: Job, folder: Path, other: Path, context: RunContext, turns: GpuTurns) -> Outcome:
         """Run with the processes of the job. No process of a candidate is left on return."""
         workers = server()
         plain = replace(job, rival=None)
@@ -94,6 +105,7 @@ class GpuExecutor(Executor):
             "wall_s": job.wall_limit_s,
             "memory_bytes": job.memory_limit_bytes,
             "stop": context.stop,
+            "gpu": turns.gpu.uuid,
         }
         candidate = WorkerProcess(workers, "candidate", folder, **limits)
         rival = None
@@ -102,7 +114,7 @@ class GpuExecutor(Executor):
                 rival = WorkerProcess(
                     workers, "candidate", prepare(other, replace(plain, candidate=job.rival)), **limits
                 )
-            return self._measure(job, workers, candidate, rival, context)
+            return self._measure(job, workers, candidate, rival, turns)
         except BaseException:
             candidate.end()
             _POOL.clear()
@@ -113,11 +125,11 @@ class GpuExecutor(Executor):
                 rival.end()
 
     def _measure(
-        self, job: Job, workers: Server, candidate: WorkerProcess, rival: WorkerProcess | None, context: RunContext
+        self, job: Job, workers: Server, candidate: WorkerProcess, rival: WorkerProcess | None, turns: GpuTurns
     ) -> Outcome:
-        start = time.perf_counter()
-        look = telemetry.observer(process_ids(workers), lambda: 2 + (rival is not None))
-        referee = _POOL.get(workers, content_hash(job.problem), context.stop)
+        start, stop = time.perf_counter(), turns.context.stop
+        look = telemetry.observer(turns.gpu, process_ids(workers), lambda: 2 + (rival is not None))
+        referee = _POOL.get(workers, content_hash(job.problem), stop, turns.gpu.uuid)
         busy_before = time.monotonic() - _last_run[0] > QUIET_S
         run = Run(
             job,
@@ -126,6 +138,7 @@ class GpuExecutor(Executor):
             referee.channel,
             rival.channel if rival else None,
             look=look,
+            hold=turns.hold,
             busy_before=busy_before,
             in_turns=needs_turns(job, telemetry.memory_bytes()),
         )
@@ -150,7 +163,7 @@ class GpuExecutor(Executor):
                 failure=Failure(stage="integrity", kind="bad_reply", message=f"the candidate's process: {lost}"),
             )
         else:
-            outcome = candidate_outcome(job, candidate.folder, workers.wait(candidate.number, context.stop), self.name)
+            outcome = candidate_outcome(job, candidate.folder, workers.wait(candidate.number, stop), self.name)
         return _fill(outcome, run.result, run.about, time.perf_counter() - start)
 
 

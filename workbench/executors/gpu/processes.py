@@ -30,8 +30,10 @@ class WorkerProcess:
         wall_s: float,
         memory_bytes: int,
         stop: threading.Event | None,
+        gpu: str = "",
         trusted: bool = False,
     ) -> None:
+        """`gpu` is the UUID of the GPU that it works on; "" leaves that to the environment."""
         self.workers, self.folder = workers, folder
         extra = {"trusted": True} if trusted else {}
         mine, theirs = socket.socketpair()
@@ -43,6 +45,7 @@ class WorkerProcess:
                 memory_bytes=memory_bytes,
                 connection=theirs,
                 device="cuda",
+                gpu=gpu,
                 **extra,
             )
         self.stop = stop
@@ -61,20 +64,20 @@ class WorkerProcess:
 
 
 class RefereePool:
-    """Keeps one referee between runs, and starts a new one for another problem."""
+    """Keeps one referee between runs, and starts a new one for another problem or GPU."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # one run at a time: two would disturb each other's times
         self.referee: WorkerProcess | None = None
-        self.problem = ""
+        self.problem = self.gpu = ""
         self.place: tempfile.TemporaryDirectory[str] | None = None
 
-    def get(self, workers: Server, problem: str, stop: threading.Event | None) -> WorkerProcess:
-        """The referee for a problem (its content hash), started if there is none."""
+    def get(self, workers: Server, problem: str, stop: threading.Event | None, gpu: str = "") -> WorkerProcess:
+        """The referee for a problem (its content hash) on a GPU (its UUID), started if there is none."""
         if (
             self.referee is not None
             and self.referee.workers is workers
-            and self.problem == problem
+            and (self.problem, self.gpu) == (problem, gpu)
             and workers.is_running(self.referee.number)
         ):
             self.referee.stop = stop
@@ -87,9 +90,9 @@ class RefereePool:
         for name in ("given", "scratch"):
             (folder / name).mkdir(mode=0o700)
         self.referee = WorkerProcess(
-            workers, "referee", folder, wall_s=1e9, memory_bytes=REFEREE_BYTES, stop=stop, trusted=True
+            workers, "referee", folder, wall_s=1e9, memory_bytes=REFEREE_BYTES, stop=stop, gpu=gpu, trusted=True
         )
-        self.problem = problem
+        self.problem, self.gpu = problem, gpu
         return self.referee
 
     def clear(self) -> None:
@@ -99,7 +102,7 @@ class RefereePool:
                 self.referee.end()
         if self.place is not None:
             self.place.cleanup()
-        self.referee, self.place, self.problem = None, None, ""
+        self.referee, self.place, self.problem, self.gpu = None, None, "", ""
 
 
 def process_ids(workers: Server) -> Callable[[], set[int]]:

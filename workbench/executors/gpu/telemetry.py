@@ -12,8 +12,12 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+import psutil
+
+from workbench.executors.gpu.presence import Gpu, find_gpu
 from workbench.records import DeviceState
 
+WORKER = "workbench.executors.workers.server"  # in the command of each worker process (jobs/client.py)
 # bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReasons)
 REASONS = ((0x4, "power_cap"), (0x8, "hardware_slowdown"), (0x20, "thermal"), (0x40, "thermal"), (0x80, "power_brake"))
 
@@ -40,40 +44,74 @@ def why_not() -> str:
     return _nvml()[1]
 
 
-def device_handle(nvml: Any, visible: str) -> Any:
-    """NVML's handle of CUDA's first device: CUDA_VISIBLE_DEVICES names devices by number or by UUID."""
-    first = visible.split(",")[0].strip()
-    if first.startswith(("GPU-", "MIG-")):
-        return nvml.nvmlDeviceGetHandleByUUID(first)
-    return nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
+def device_handle(nvml: Any, gpu: Gpu) -> Any:
+    """NVML's handle of a GPU: of the whole one for a MIG instance, because it has the clocks and the power.
+
+    NVML numbers all GPUs of the machine in the order of the bus, CUDA the visible ones in its own.
+    """
+    try:
+        return nvml.nvmlDeviceGetHandleByPciBusId(gpu.bus_id)
+    except nvml.NVMLError:
+        return nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+
+
+def process_handle(nvml: Any, gpu: Gpu) -> Any:
+    """NVML's handle for the processes of a GPU: a MIG instance has its own."""
+    if gpu.uuid.startswith("MIG-"):
+        with contextlib.suppress(nvml.NVMLError):
+            return nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+    return device_handle(nvml, gpu)
 
 
 def memory_bytes() -> int | None:
-    """Total memory of CUDA's first device; None without NVML."""
+    """Total memory of the GPU at hand; None without one."""
+    found = find_gpu()
+    return None if isinstance(found, str) else found.attributes.memory_bytes
+
+
+def driver_version() -> str:
+    """The version of NVIDIA's driver; "" without NVML."""
     nvml, _ = _nvml()
-    if nvml is None:
-        return None
-    try:
-        return int(nvml.nvmlDeviceGetMemoryInfo(device_handle(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))).total)
-    except nvml.NVMLError:  # a MIG instance may refuse the question
-        return None
+    return str(nvml.nvmlSystemGetDriverVersion()) if nvml is not None else ""
+
+
+def describe_limits(gpu: Gpu) -> str:
+    """Power limit and largest SM clock of a GPU, as nvidia-smi writes them; what NVML does not tell is left out."""
+    nvml, _ = _nvml()
+    found = []
+    if nvml is not None:
+        with contextlib.suppress(nvml.NVMLError):
+            handle = device_handle(nvml, gpu)
+            found.append(f"{nvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000:.2f} W")
+            found.append(f"{nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)} MHz")
+    return ", ".join(found)
 
 
 def count_others(seen: Collection[int], ours: Collection[int], contexts: int) -> int | None:
-    """Number of processes on the device that are not ours; None if it is unknown.
+    """Number of processes on the device that are not ours and take no turns with us; None if it is unknown.
 
     Processes are compared by id if one of ours is among them. Else the ids are of another namespace, and all processes
     beyond our `contexts` count.
     """
     if set(seen) & set(ours):
-        return len(set(seen) - set(ours))
+        return sum(not takes_turns(pid) for pid in set(seen) - set(ours))
     if not seen:
         return None if contexts else 0
     return max(len(seen) - contexts, 0)
 
 
-def observer(ours: Callable[[], Collection[int]], contexts: Callable[[], int]) -> Callable[[], DeviceState | None]:
-    """A function that reads the state of the device, or returns None without NVML.
+def takes_turns(pid: int) -> bool:
+    """Whether a process is a worker of another session of this user, which waits while we time (turns.py)."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return process.uids().real == os.getuid() and WORKER in process.cmdline()
+    return False
+
+
+def observer(
+    gpu: Gpu, ours: Callable[[], Collection[int]], contexts: Callable[[], int]
+) -> Callable[[], DeviceState | None]:
+    """A function that reads the state of a GPU, or returns None without NVML.
 
     `ours` returns the ids of our processes, `contexts` the number of those with a CUDA context.
     """
@@ -82,20 +120,20 @@ def observer(ours: Callable[[], Collection[int]], contexts: Callable[[], int]) -
     if nvml is None:
         return lambda: None
     try:
-        handle = device_handle(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        handle, processes = device_handle(nvml, gpu), process_handle(nvml, gpu)
     except nvml.NVMLError:
         return lambda: None
 
-    def ask(name: str, *arguments: Any) -> Any:
+    def ask(name: str, *arguments: Any, of: Any = handle) -> Any:
         with contextlib.suppress(nvml.NVMLError, AttributeError):
-            return getattr(nvml, name)(handle, *arguments)
+            return getattr(nvml, name)(of, *arguments)
         return None
 
     def look() -> DeviceState:
         power, use, running = (
             ask("nvmlDeviceGetPowerUsage"),
             ask("nvmlDeviceGetUtilizationRates"),
-            ask("nvmlDeviceGetComputeRunningProcesses"),
+            ask("nvmlDeviceGetComputeRunningProcesses", of=processes),
         )
         bits = ask("nvmlDeviceGetCurrentClocksEventReasons") or ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         return DeviceState(

@@ -186,6 +186,7 @@ def drop_environment(keep: Sequence[str] = ()) -> dict[str, str]:
         "LD_LIBRARY_PATH",
         "OMP_NUM_THREADS",
         "CUDA_VISIBLE_DEVICES",
+        "CUDA_DEVICE_ORDER",
         "CUDA_HOME",
         "PYTHONPATH",
         "VIRTUAL_ENV",

@@ -34,6 +34,8 @@ TRUSTED = {
 def main(request: Json, namespaces: bool) -> None:
     """Carry out the request; `namespaces` says whether this process has left those of its parent."""
     folder, role = Path(request["folder"]), request["role"]
+    if request.get("gpu"):  # before CUDA starts
+        os.environ["CUDA_VISIBLE_DEVICES"] = request["gpu"]
     if role in sandbox.CONFINED:
         run = run_candidate if role == "candidate" else profile_candidate
         reply, target = run(folder, request, namespaces), folder / "scratch" / "reply.json"
@@ -88,6 +90,7 @@ def _confine(folder: Path, request: Json, namespaces: bool) -> list[str]:
             "TMPDIR": str(scratch),
             "LANG": "C.UTF-8",
             "CUTE_DSL_CACHE_DIR": str(scratch / "cache"),
+            **({"CUDA_VISIBLE_DEVICES": request["gpu"]} if request.get("gpu") else {}),
         }
     )
     tempfile.tempdir = str(scratch)

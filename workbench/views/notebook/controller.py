@@ -216,11 +216,11 @@ class SessionController:
 
     def _on_event(self, event: Event) -> None:
         with self._lock:
-            if event.kind == "running":
+            if event.kind in ("running", "waiting"):
                 self._progress = {"message": event.message, "fraction": event.fraction}
             else:
                 self._log_event(event)
-        self._notify("live" if event.kind in ("token", "running", "proposing", "note") else "state")
+        self._notify("live" if event.kind in ("token", "running", "waiting", "proposing", "note") else "state")
 
     def set_message(self, text: str, kind: str = "info") -> None:
         """Show a line in the status region."""
