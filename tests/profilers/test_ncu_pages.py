@@ -236,5 +236,5 @@ def test_where_there_is_no_gpu_each_says_so_in_a_sentence(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     for profiler in (ncu.NcuProfiler(), TimelineProfiler(), EnergyProfiler()):
         assert str(profiler.why_not()).startswith(
-            "no NVIDIA driver was found (nvidia-smi is not on the path); profile on a machine"
+            "no NVIDIA driver was found (libcuda.so.1 cannot be loaded); profile on a machine"
         )

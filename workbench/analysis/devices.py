@@ -15,7 +15,19 @@ from workbench.analysis.device_table import DEVICES, Device
 from workbench.errors import UserError, WorkbenchError
 from workbench.wire import from_plain, to_plain
 
-__all__ = ["ARCHES", "Device", "add_calibration", "find", "match", "names", "remember"]
+__all__ = [
+    "ARCHES",
+    "Device",
+    "add_calibration",
+    "check_arch",
+    "default_arch",
+    "find",
+    "is_same",
+    "match",
+    "names",
+    "remember",
+    "runs",
+]
 
 ARCHES = ("sm_80", "sm_90a")  # architectures that kernels are written and compiled for
 
@@ -78,6 +90,43 @@ def _stands_for(said: list[str], words: list[str]) -> bool:
             return False
         rest.remove(word)
     return all(word in _COMMON or _MEMORY.fullmatch(word) for word in rest)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two names, of the table or of a driver, stand for the same GPU."""
+    found = [match(name) for name in (one, other)]
+    return one == other or (found[0] is not None and found[0] == found[1])
+
+
+def runs(device: str, arch: str) -> bool:
+    """Whether a device runs code for an architecture: its own, or an older one without a suffix.
+
+    sm_80 runs on everything from Ampere on, sm_90a only on Hopper.
+    """
+    own = find(device).arch
+    return arch == own or (not arch.endswith("a") and _generation(arch) <= _generation(own))
+
+
+def default_arch(preferred: str, device: str) -> str:
+    """`preferred` where the device runs it, else the newest of ARCHES that it runs."""
+    own = find(device).arch
+    if preferred.endswith("a") and preferred != own:
+        return own if own in ARCHES else ARCHES[0]
+    return preferred
+
+
+def check_arch(device: str, arch: str) -> None:
+    """Raise `UserError` for an unknown device, and for an architecture that it does not run."""
+    if not runs(device, arch):
+        found = find(device)
+        raise UserError(
+            f"--arch {arch} is not for the {found.name}, which is {found.arch}: leave --arch out, "
+            "or name a device that has it"
+        )
+
+
+def _generation(arch: str) -> int:
+    return int(re.sub(r"\D", "", arch) or 0)
 
 
 def user_folder() -> Path:

@@ -25,6 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             given = [*given[1:2], "--help"]
         arguments = make_parser().parse_args(given)
         set_json(arguments.json)
+        if getattr(arguments, "gpu", None) is not None:
+            from workbench.views.commands.problems import choose_gpu
+
+            choose_gpu(arguments)
         with defer_during_imports():
             return int(arguments.function(arguments))
     except (KeyboardInterrupt, Stopped) as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
-from workbench.cli.sessions import create_session, start_workers
+from workbench.cli.sessions import create_session, print_wait, start_workers
 from workbench.errors import Stopped, Unavailable, UserError
 from workbench.plugins import DEFAULTS
 from workbench.protocols import Proposer
@@ -89,7 +89,9 @@ def _open_session(arguments: argparse.Namespace) -> Session:
     from workbench.session import Session, recording
 
     if arguments.resume:
-        return Session.open(arguments.resume)
+        session = Session.open(arguments.resume)
+        session.subscribe(print_wait)
+        return session
     if arguments.recording:
         found = recording.load(arguments.recording)
         arguments.arch, arguments.device = arguments.arch or found.arch, arguments.device or found.device

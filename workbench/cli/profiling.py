@@ -17,8 +17,9 @@ from workbench import plugins
 from workbench.analysis import calibration
 from workbench.analysis.calibration import Calibration, Rate
 from workbench.cli.output import OK, echo, print_json, wants_json
-from workbench.cli.sessions import create_session
+from workbench.cli.sessions import create_session, print_wait
 from workbench.errors import Stopped, UserError
+from workbench.protocols import RunContext
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 from workbench.wire import to_plain
 
@@ -67,6 +68,7 @@ def _open_version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Vers
 
     if arguments.session:
         with Session.open(arguments.session, write=False) as session:
+            session.subscribe(print_wait)
             yield session, session.version(arguments.chosen or arguments.candidate or "best")
         return
     if not arguments.spec or not arguments.candidate:
@@ -91,7 +93,8 @@ def calibrate(arguments: argparse.Namespace) -> int:
     calibrator.require_gpu()
     try:
         with _progress_bar() as progress:
-            found = calibrator.calibrate(progress, only=arguments.only)
+            context = RunContext(progress=print_wait)
+            found = calibrator.calibrate(progress, only=arguments.only, context=context)
     except KeyboardInterrupt:
         raise Stopped("stopped; stored calibrations are unchanged") from None
     if not found.rates:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.errors import UserError
 
 if TYPE_CHECKING:
-    from workbench.records import Facts, Problem
+    from workbench.records import Event, Facts, Problem
     from workbench.session import Session
 
 
@@ -43,14 +44,23 @@ def create_session(
     from workbench.session import Session
     from workbench.views.commands.problems import load_problem
 
-    return Session.create(
+    session = Session.create(
         problem or load_problem(arguments, None),
         root=root,
         executor=arguments.executor,
         arch=arguments.arch,
         device=arguments.device,
         facts=facts,
+        calibrate=not arguments.no_calibrate,
     )
+    session.subscribe(print_wait)
+    return session
+
+
+def print_wait(event: Event) -> None:
+    """Print that a person waits for another session's turn on the GPU."""
+    if event.kind == "waiting":
+        print(event.message, file=sys.stderr, flush=True)
 
 
 def problem(arguments: argparse.Namespace) -> int:

@@ -140,7 +140,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Print what is available here, and for the rest why not and how to get it."""
     from workbench import executors
 
-    rows = [_gpu_row(), *_plugin_rows(), *_tool_rows()]
+    rows = [*_gpu_rows(), *_plugin_rows(), *_tool_rows()]
     rows += [(f"sandbox: {name}", active, why) for name, active, why in executors.protections()]
     if wants_json():
         print_json([{"what": name, "available": ok, "why": why} for name, ok, why in rows])
@@ -153,17 +153,19 @@ def doctor(arguments: argparse.Namespace) -> int:
 AvailabilityRow = tuple[str, bool, str]  # (name, whether it is available, why not)
 
 
-def _gpu_row() -> AvailabilityRow:
-    """The GPU at hand, with what its rates are from."""
+def _gpu_rows() -> list[AvailabilityRow]:
+    """The visible GPUs: the one that is worked on first, with what its rates are from, then the others."""
     from workbench.analysis import devices
-    from workbench.executors.gpu.presence import device_at_hand, read_attributes
+    from workbench.executors.gpu.presence import device_at_hand, find_gpu, list_gpus
 
-    found, here = read_attributes(), device_at_hand()
-    if here is None or isinstance(found, str):
-        return "GPU", False, str(found)
+    found, used, here = list_gpus(), find_gpu(), device_at_hand()
+    if here is None or isinstance(found, str) or isinstance(used, str):
+        return [("GPU", False, str(found))]
     rates = devices.find(here.name).rates
-    offer = "" if "measured" in rates else "; cutegen calibrate measures its ceilings in half a minute"
-    return f"GPU {found.name}", True, f"device {here.name}, rates: {rates}{offer}"
+    offer = "" if "measured" in rates else "; its ceilings are not measured: cutegen calibrate does it in about 20 s"
+    rows = [(f"GPU {used}", True, f"device {here.name}, rates: {rates}{offer}")]
+    others = [one for one in found if one != used]
+    return rows + [(f"GPU {one}", True, f"not used; --gpu {one.number} takes it") for one in others]
 
 
 def _plugin_rows() -> list[AvailabilityRow]:

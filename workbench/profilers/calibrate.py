@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 from workbench.analysis.calibration import Calibration, Rate
 from workbench.analysis.statistics import median_interval
 from workbench.errors import Unavailable, UserError
-from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no_gpu
+from workbench.executors.gpu.presence import device_at_hand, why_no_gpu
 from workbench.executors.gpu.telemetry import driver_version
-from workbench.executors.gpu.turns import GpuTurns
+from workbench.executors.gpu.turns import take_turn
 from workbench.protocols import PLAIN, RunContext
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def calibrate(
         raise UserError(
             f"nothing to measure is called {', '.join(only)}; there are: {', '.join(name for name, _ in _steps())}"
         )
-    with GpuTurns(gpu_at_hand(), context).hold():
+    with take_turn(context):
         rates, notes = _measure(steps, progress)
     progress("done", len(steps), len(steps))
     return _describe(tuple(rates), tuple(notes))

@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.errors import UserError
 from workbench.executors.gpu.presence import gpu_at_hand, why_no_gpu
-from workbench.executors.gpu.turns import GpuTurns
+from workbench.executors.gpu.turns import take_turn
 from workbench.executors.jobs.client import server
 from workbench.executors.jobs.folder import end_failure, prepare
 from workbench.protocols import PLAIN, RunContext
@@ -83,7 +83,7 @@ def run_profiled(
         workers = server()
         extra: dict[str, Any] = {"device": "cuda", "gpu": gpu_at_hand().uuid} if gpu else {}
         memory = (64 << 30) if gpu else job.memory_limit_bytes
-        with GpuTurns(gpu_at_hand(), context).hold() if gpu else contextlib.nullcontext():
+        with take_turn(context) if gpu else contextlib.nullcontext():
             end = workers.wait(
                 workers.start_job(
                     "profile",

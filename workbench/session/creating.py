@@ -12,10 +12,9 @@ from workbench.errors import Unavailable, UserError
 from workbench.executors.inspector import WorkerInspector
 from workbench.protocols import Executor
 from workbench.records import Facts, Problem
+from workbench.session.device import choose_device
 from workbench.session.log import DATABASE
 from workbench.store import Store
-
-DEVICE = "H200"
 
 
 def default_root() -> Path:
@@ -41,9 +40,9 @@ def make_store(
 ) -> tuple[Store, Path]:
     """Create the store of a new session in a new folder. The problem is inspected and admitted before that."""
     found = problems.load(problem) if isinstance(problem, str) else problem
-    device = _choose_device(executor, device)
-    arch = arch or _default_arch(executor, device)
-    _check_arch(device, arch)
+    device = choose_device(executor, device)
+    arch = arch or devices.default_arch(executor.default_arch, device)
+    devices.check_arch(device, arch)
     if facts is None:
         opened = WorkerInspector().open(found)
         found, facts = opened.problem, opened.facts
@@ -73,39 +72,6 @@ def load_stored_executor(name: str) -> Executor:
         return executors.choose(name)
     except (Unavailable, UserError):  # a session from a machine with a GPU or with other plug-ins opens too
         return executors.choose()
-
-
-def _choose_device(executor: Executor, asked: str | None) -> str:
-    """The device of a session: the GPU on which the executor measures, else what was asked for, else DEVICE."""
-    here = executor.device_name()
-    if here is None:
-        return asked or DEVICE
-    if asked and devices.find(asked).name != here:
-        raise UserError(
-            f"--device {asked}: times are measured on the {here} that is here; leave --device out, or take "
-            "--executor emulator, which stands for any device"
-        )
-    return here
-
-
-def _default_arch(executor: Executor, device: str) -> str:
-    """The executor's architecture where the device has it, else the newest of `devices.ARCHES` that the device runs."""
-    own = devices.find(device).arch
-    if executor.default_arch.endswith("a") and executor.default_arch != own:
-        return own if own in devices.ARCHES else devices.ARCHES[0]
-    return executor.default_arch
-
-
-def _check_arch(device: str, arch: str) -> None:
-    """Refuse an unknown device, and an arch that it cannot run: sm_90a runs only on Hopper."""
-    found = devices.find(device)
-    number = int(re.sub(r"\D", "", found.arch))
-    wanted = int(re.sub(r"\D", "", arch) or 0)
-    if (arch.endswith("a") and arch != found.arch) or wanted > number:
-        raise UserError(
-            f"--arch {arch} is not for the {found.name}, which is {found.arch}: leave --arch out, "
-            "or name a device that has it"
-        )
 
 
 def _new_folder(root: Path, name: str) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workbench import evaluate
+from workbench.analysis import devices
 from workbench.analysis import hunks as hunk_maths
 from workbench.errors import StaleDecision, UserError
 from workbench.records import Decision, Event, Exchange, Proposal, Trial, Version
@@ -61,7 +62,8 @@ class SessionLog:
     def best(self) -> Version | None:
         """The fastest correct version that was accepted and whose time is not refused.
 
-        A modelled time is never compared with a measured one.
+        A modelled time is never compared with a measured one, nor a time of another GPU with one of the session's.
+        If no version was measured on the session's GPU, those of the GPU that measured last are compared.
         """
         verdicts = [(version, version.trials[-1].verdict) for version in self._versions if version.trials]
         timed = [
@@ -70,6 +72,12 @@ class SessionLog:
             if _is_accepted(version) and verdict.correct and verdict.time_s and not verdict.refused
         ]
         timed = [item for item in timed if item[1] == "measured"] or timed
+        place = {item[2].number: item[2].trials[-1] for item in timed}
+        here = [item for item in timed if devices.is_same(place[item[2].number].outcome.device, self.device)]
+        if timed and not here:
+            last = max(place.values(), key=lambda trial: trial.at).outcome.device
+            here = [item for item in timed if devices.is_same(place[item[2].number].outcome.device, last)]
+        timed = here
         return min(timed, key=lambda item: item[0])[2] if timed else self.baseline
 
     @property
@@ -187,6 +195,23 @@ class SessionLog:
         """Call `callback` with every event, on the thread of the work. Returns a function that unsubscribes it."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def add_stop(self) -> None:
+        """Append that work was stopped."""
+        self.add_event(Event(kind="stopped", message="stopped; everything finished is kept"))
+
+    def add_note(self, message: str) -> None:
+        """Notify the subscribers of a note, and store it unless the session is open for reading only."""
+        event = Event(kind="note", message=message)
+        if self.store.write:
+            self.store.add_event(event, evaluate.now())
+        self.notify(event)
+
+    def set_device(self, device: str, arch: str) -> None:
+        """Go on with another device. A session that is open for reading only does so in memory."""
+        if self.store.write:
+            self.store.set_meta({"device": device, "arch": arch})
+        self.device, self.arch = device, arch
 
     def add_event(self, event: Event) -> None:
         """Store an event and notify the subscribers."""

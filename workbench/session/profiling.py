@@ -25,6 +25,7 @@ class Profiling:
 
         Each profiler gets the options that it knows. Missing values are listed in the notes of the profile.
         """
+        self.testing.follow_gpu()
         version = self.log.version(reference)
         found = [self._profile(version, name, options) for name in by.split("+")]
         return merge_profiles(found) if len(found) > 1 else found[0]

@@ -58,6 +58,7 @@ class Proposing:
         return settings.shows_profile("elementwise" if kind == "elementwise" else workload(kind), depth)
 
     def _make_ask(self, base: Version | None) -> Ask:
+        self.testing.follow_gpu()
         return Ask(
             problem=self.log.problem,
             facts=self.log.facts,

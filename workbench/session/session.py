@@ -12,12 +12,13 @@ from workbench.analysis import hunks as hunk_maths
 from workbench.plugins import DEFAULTS
 from workbench.policies.chain import ChainSettings
 from workbench.proposers.llm.client import ChatClient
-from workbench.protocols import Executor, RunContext
+from workbench.protocols import Executor, Progress, RunContext
 from workbench.records import Decision, Event, Exchange, Facts, Job, Problem, Profile, Spent, Trial, Version
 from workbench.session import loops, recording
 from workbench.session.chain import ChainLoop, parse_settings
 from workbench.session.creating import default_root, find_folder, load_stored_executor, make_store, session_names
 from workbench.session.deciding import Deciding
+from workbench.session.device import calibrate_first, print_note
 from workbench.session.log import DATABASE, Reference, SessionLog
 from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
@@ -39,8 +40,7 @@ class Session:
 
     def __init__(self, log: SessionLog, executor: Executor) -> None:
         self.log = log
-        stopped = Event(kind="stopped", message="stopped; everything finished is kept")
-        self._thread = WorkThread(on_stopped=lambda: log.add_event(stopped))
+        self._thread = WorkThread(on_stopped=log.add_stop)
         context = RunContext(stop=self._thread.stop, progress=log.notify)
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
@@ -62,12 +62,16 @@ class Session:
         arch: str = "",
         device: str | None = None,
         facts: Facts | None = None,
+        calibrate: bool = True,
+        progress: Progress = print_note,
     ) -> Self:
-        """Create a session for a problem, given as a record, a name in the package, a path or source text.
+        """Create a session for a problem: a record, a name in the package, a path or source text.
 
-        The problem is inspected first, unless its `facts` are given. `executor` is a plug-in or its name.
+        It is inspected unless its `facts` are given. The first session on a GPU measures its ceilings (`calibrate`).
         """
         chosen = executors.choose(executor) if isinstance(executor, str) else executor
+        if calibrate:
+            calibrate_first(chosen, RunContext(progress=progress))
         store, folder = make_store(problem, chosen, root=root, name=name, arch=arch, device=device, facts=facts)
         return cls._from_store(store, folder, chosen)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from workbench import evaluate
+from workbench.analysis import devices
 from workbench.errors import Unrecorded
 from workbench.executors.jobs.trials import gpu_cases, small_cases
 from workbench.protocols import Executor, RunContext
 from workbench.records import Candidate, Event, Job, Proposal, Trial, Verdict, Version
 from workbench.records.proposal import HUMAN
+from workbench.session.device import follow_gpu
 from workbench.session.log import Reference, SessionLog
 from workbench.wire import content_hash
 
@@ -57,9 +59,16 @@ class Testing:
         return trial.verdict.correct and trial.outcome.executor == self.executor.name
 
     def test(self, reference: Reference = "latest", *, want_sass: bool = False) -> Trial:
-        """Compile, run and check a version, and add the trial to the log."""
+        """Compile, run and check a version, and add the trial to the log.
+
+        A rival that was measured on another GPU is measured on this one first.
+        """
+        self.follow_gpu()
         version = self.log.version(reference)
         rival = self._find_rival(version)
+        if rival is not None and self._is_of_another_gpu(rival):
+            self._measure_again(rival)
+            rival = self.log.version(rival.number)
         job = self.job(version, want_sass=want_sass, rival=rival)
         parent = rival.trials[-1] if rival is not None and rival.trials else None
         trial = evaluate.evaluate(job, self.executor, parent=parent, context=self.context)
@@ -67,6 +76,25 @@ class Testing:
         message = f"v{version.number}: {describe(trial.verdict)}"
         self.log.add_event(Event(kind="judged", version=version.number, message=message))
         return trial
+
+    def follow_gpu(self) -> None:
+        """Go on with the GPU at hand, which is another one after `--gpu` or on another machine (session/device.py)."""
+        follow_gpu(self.log, self.executor)
+
+    def _is_of_another_gpu(self, version: Version) -> bool:
+        """Whether the last time of a version was measured on a GPU, but not on this session's."""
+        if self.executor.device_name() is None or not version.trials:
+            return False
+        outcome = version.trials[-1].outcome
+        return outcome.timing is not None and not devices.is_same(outcome.device, self.log.device)
+
+    def _measure_again(self, version: Version) -> None:
+        """Test a version alone on the GPU at hand."""
+        job = self.job(version)
+        trial = evaluate.evaluate(job, self.executor, context=self.context)
+        self.log.add_trial(version.number, content_hash(job), trial)
+        message = f"v{version.number} measured again on the {self.log.device}: {describe(trial.verdict)}"
+        self.log.add_event(Event(kind="judged", version=version.number, message=message))
 
     def _find_rival(self, version: Version) -> Version | None:
         """The version to compare times with: the parent, or for a repair the last correct version before it."""
@@ -93,6 +121,7 @@ class Testing:
 
     def replay(self, *versions: Reference) -> tuple[str, ...]:
         """Run versions that were tested again, by default all. Returns a sentence for each outcome that differs."""
+        self.follow_gpu()
         messages = []
         for version in map(self.log.version, versions) if versions else self.log.versions:
             if not version.trials:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.executors.gpu.presence import Gpu
+from workbench.executors.gpu.presence import Gpu, find_gpu
 from workbench.protocols import PLAIN, RunContext
 from workbench.records import Event
 
@@ -65,6 +65,12 @@ class GpuTurns:
         users = find_holders(self.path)
         by = f"pid {', '.join(map(str, users))}" if users else "another session"
         return f"waiting for GPU {self.gpu.number} (used by {by})"
+
+
+def take_turn(context: RunContext = PLAIN) -> contextlib.AbstractContextManager[None]:
+    """Hold the GPU at hand alone, if there is one, during a block."""
+    found = find_gpu()
+    return contextlib.nullcontext() if isinstance(found, str) else GpuTurns(found, context).hold()
 
 
 class _Turn(threading.Thread):

@@ -8,6 +8,7 @@ import shlex
 from workbench.errors import Refused
 from workbench.views.commands.all_commands import COMMANDS
 from workbench.views.commands.handlers import HANDLERS
+from workbench.views.commands.problems import choose_gpu
 from workbench.views.commands.table import Command, NotebookParser, notebook_parser
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.text.mime_bundle import MimeBundle
@@ -55,7 +56,9 @@ def run(line: str, cell: str | None, state: Notebook) -> object:
         return MimeBundle(make_parser(name).format_help().strip())
     if cell is not None and not MAGICS[name].takes_cell:
         raise Refused(f"%cutegen {name} takes no cell: use one % and put nothing below it")
-    return HANDLERS[name](make_parser(name).parse_args(words), cell, state)
+    arguments = make_parser(name).parse_args(words)
+    choose_gpu(arguments)
+    return HANDLERS[name](arguments, cell, state)
 
 
 def _suggestion(name: str) -> str:

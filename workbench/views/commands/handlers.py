@@ -33,7 +33,13 @@ Handler = Callable[[Namespace, str | None, Notebook], object]
 def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     problem = load_problem(arguments, cell)
     session = Session.create(
-        problem, executor=arguments.executor, arch=arguments.arch, device=arguments.device, name=arguments.session
+        problem,
+        executor=arguments.executor,
+        arch=arguments.arch,
+        device=arguments.device,
+        name=arguments.session,
+        calibrate=not arguments.no_calibrate,
+        progress=lambda event: print(event.message) if event.kind in ("note", "waiting") else None,
     )
     choose_l2(session, arguments)
     state.use(session)

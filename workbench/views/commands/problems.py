@@ -78,6 +78,22 @@ def read_source(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
 
 
+def choose_gpu(arguments: argparse.Namespace) -> None:
+    """Work on the GPU of --gpu from now on, if it was given.
+
+    Raises `UserError` with the GPUs that there are, and for an executor that uses none.
+    """
+    asked = getattr(arguments, "gpu", None)
+    if asked is None:
+        return
+    named = getattr(arguments, "executor", None)
+    if named in ("emulator", "replay"):
+        raise UserError(f"--gpu {asked}: --executor {named} uses no GPU; leave one of them out")
+    from workbench.executors.gpu.presence import select
+
+    select(asked)
+
+
 def choose_l2(session: Editable, arguments: argparse.Namespace) -> None:
     """Set cold or warm L2 if --l2 was given."""
     if arguments.l2 is not None:

@@ -105,8 +105,20 @@ EXECUTOR = Argument(
     about="where candidates run: auto (default), emulator, gpu, replay (recorded measurements) or another executor",
 )
 ARCH = Argument(flags=("--arch",), choices=devices.ARCHES, default="", about="the compile target")
+GPU = Argument(
+    flags=("--gpu",),
+    metavar="N",
+    about="the GPU to work on, by CUDA's number among the visible ones or by its UUID (default: the first one; "
+    "cutegen doctor lists them)",
+)
+CALIBRATE = Argument(
+    flags=("--no-calibrate",),
+    action="store_true",
+    about="do not measure the ceilings of a GPU that has no calibration yet (nor with CUTEGEN_CALIBRATE=0)",
+)
 TARGET = (EXECUTOR, ARCH, DEVICE)
-PROBLEM = (*SIZES, *TARGET, L2)
+PLACE = (*TARGET, GPU, CALIBRATE)
+PROBLEM = (*SIZES, *PLACE, L2)
 UNTIL = (
     Argument(
         flags=("--until",),

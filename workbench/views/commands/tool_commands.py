@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.views.commands.shared_arguments import EXPLAIN, PROBLEM, SIZES, STEPS, WORDS
+import dataclasses
+
+from workbench.views.commands.shared_arguments import EXPLAIN, GPU, PROBLEM, SIZES, STEPS, WORDS
 from workbench.views.commands.table import BOTH, Argument, Command
 
 START = (
@@ -37,6 +39,7 @@ START = (
         group="to begin",
         arguments=(
             Argument(flags=("--folder",), default="cutegen-tutorials", about="folder to copy the tutorials to"),
+            GPU,
             Argument(flags=("rest",), nargs="*", default=(), about="options for JupyterLab, after --"),
         ),
     ),
@@ -97,7 +100,7 @@ HELP = (
         name="open",
         about="open a stored session",
         group="help and language",
-        arguments=(Argument(flags=("name",), kind="session", about="name of the session"),),
+        arguments=(Argument(flags=("name",), kind="session", about="name of the session"), GPU),
     ),
     Command(name="sessions", about="list the stored sessions", group="help and language"),
 )
@@ -137,7 +140,7 @@ TOOLS = (
     ),
     Command(
         name="calibrate",
-        about="measure the ceilings of this GPU (about two minutes); bounds then use them",
+        about="measure the ceilings of this GPU (about 20 s); bounds then use them",
         places=("shell",),
         example="cutegen calibrate --show",
         group="tools",
@@ -155,6 +158,7 @@ TOOLS = (
                 metavar="FILE",
                 about="write the calibration to this file instead of storing it for this user",
             ),
+            GPU,
         ),
     ),
     Command(
@@ -207,6 +211,7 @@ TOOLS = (
                 action="store_true",
                 about="test reduced sizes on the emulator, without times",
             ),
+            dataclasses.replace(GPU, about="measure on this GPU only (default: on all visible ones like the first)"),
             *SIZES,
         ),
     ),
@@ -224,5 +229,6 @@ TOOLS = (
         places=("shell",),
         example="cutegen doctor",
         group="tools",
+        arguments=(GPU,),
     ),
 )
