@@ -458,7 +458,7 @@ def test_a_program_stands_where_a_file_may(capsys: pytest.CaptureFixture[str]) -
 def test_a_profiler_that_cannot_run_here_is_refused_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str, said: str
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    monkeypatch.setattr("workbench.executors.gpu.presence.list_gpus", lambda: "no NVIDIA driver was found")
     (tmp_path / "best.py").write_text("class ModelNew: ...")
     assert main(["profile", "relu", str(tmp_path / "best.py"), "--by", by]) == 2
     told = capsys.readouterr().err

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 
+from tests.analysis.test_devices import H100
 from workbench.executors.gpu import telemetry
+from workbench.executors.gpu.presence import Gpu, find_gpu
+
+FOUND = find_gpu()
+GPU = FOUND if isinstance(FOUND, Gpu) else Gpu(number=0, uuid="GPU-none", bus_id="0000:00:00.0", attributes=H100)
 
 
 @pytest.fixture(autouse=True)
@@ -19,15 +23,14 @@ def forget() -> object:
 
 def test_without_pynvml_nothing_is_known_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert telemetry.observer(lambda: (), lambda: 0)() is None
+    assert telemetry.observer(GPU, lambda: (), lambda: 0)() is None
     assert "nvidia-ml-py" in telemetry.why_not()
 
 
 def test_without_a_driver_nothing_is_known_and_it_is_said() -> None:
     """This machine has pynvml and, where the tests run, mostly no driver; with one, it answers."""
-    seen = telemetry.observer(lambda: (), lambda: 0)()
+    seen = telemetry.observer(GPU, lambda: (), lambda: 0)()
     assert (seen is None) == bool(telemetry.why_not())
-    assert (telemetry.memory_bytes() is None) == bool(telemetry.why_not())
 
 
 @pytest.mark.parametrize(
@@ -43,13 +46,3 @@ def test_without_a_driver_nothing_is_known_and_it_is_said() -> None:
 )
 def test_processes_of_others(seen: list[int], ours: list[int], contexts: int, found: int | None) -> None:
     assert telemetry.count_others(seen, ours, contexts) == found
-
-
-@pytest.mark.parametrize(
-    ("visible", "asked"), [("", ("index", 0)), ("3,1", ("index", 3)), ("GPU-ab, 1", ("uuid", "GPU-ab"))]
-)
-def test_the_first_visible_device_is_asked(visible: str, asked: tuple[str, object]) -> None:
-    nvml = SimpleNamespace(
-        nvmlDeviceGetHandleByUUID=lambda name: ("uuid", name), nvmlDeviceGetHandleByIndex=lambda n: ("index", n)
-    )
-    assert telemetry.device_handle(nvml, visible) == asked
