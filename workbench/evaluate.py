@@ -65,7 +65,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         distinguishable=compared.distinguishable,
         suspect=integrity.doubts(outcome, bound, timed.seconds),
         speedup_interval=compared.interval,
-        recorded_speedup=before.seconds / recorded.seconds if before is not None and recorded is not None else None,
+        recorded_speedup=_recorded_speedup(before, recorded),
         disturbed=disturbed,
         doubts=(
             *integrity.task_doubts(job.facts.degeneracies),
@@ -76,6 +76,13 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         tested=coverage.tested_inputs(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound, timed.seconds),
     )
+
+
+def _recorded_speedup(before: RecordedTime | None, now: RecordedTime | None) -> float | None:
+    """The ratio of two recorded times; None unless both are of one GPU."""
+    if before is None or now is None or before.device != now.device:
+        return None
+    return before.seconds / now.seconds
 
 
 @record
@@ -116,18 +123,16 @@ def estimate_outcome(job: Job, outcome: Outcome) -> TimeEstimate | None:
 
 def find_recorded(job: Job, outcome: Outcome) -> RecordedTime | None:
     """The measured time of this very program on this device, if a landscape has it."""
-    place = landscapes.find(job.problem) if job.candidate.program else None
+    place = landscapes.find(job.problem, outcome.device) if job.candidate.program else None
     if place is None or job.candidate.program is None:
         return None
     row = place.row(job.candidate.program, outcome.arch) or place.row_of_same_code(job.candidate.program, outcome.arch)
     if row is None or row.median_s is None or row.low_s is None or row.high_s is None:
         return None
-    run = place.runs[row.run]
-    if not row.correct or outcome.device not in str(run["device"]):
+    if not row.correct:
         return None
-    return RecordedTime(
-        seconds=row.median_s, low_s=row.low_s, high_s=row.high_s, device=str(run["device"]), date=str(run["date"])[:10]
-    )
+    date = str(place.runs[row.run]["date"])[:10]
+    return RecordedTime(seconds=row.median_s, low_s=row.low_s, high_s=row.high_s, device=place.device, date=date)
 
 
 def _failure(outcome: Outcome) -> Failure | None:

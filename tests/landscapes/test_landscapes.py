@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from workbench import landscapes, problems
 from workbench.codegen.canonical import canonical
 from workbench.errors import Unavailable, UserError, WorkbenchError
-from workbench.evaluate import judge
+from workbench.evaluate import find_recorded, judge
 from workbench.executors.replay import ReplayExecutor
 from workbench.landscapes import table
 from workbench.landscapes.keys import all_settings, problem_key
@@ -33,7 +33,7 @@ from workbench.problems import inspection
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
-from workbench.records import Candidate, Problem
+from workbench.records import Candidate, Job, Outcome, Problem
 from workbench.session import Session
 from workbench.views.plots import colours
 from workbench.views.plots.heat_map import varying_settings
@@ -233,7 +233,10 @@ def test_a_problem_is_found_by_what_it_computes() -> None:
 def test_landscapes_are_listed_and_their_problem_is_the_one_that_finds_them(recorded: Path) -> None:
     for name in ("row_sum", "matmul_bf16"):
         place = landscapes.landscapes()[name]
-        assert landscapes.find(place.problem()) == place and place.provenance == "recorded on NVIDIA H200, 2026-11-21"
+        assert (
+            landscapes.find(place.problem(), "H200") == place
+            and place.provenance == "recorded on NVIDIA H200, 2026-11-21"
+        )
     place = landscapes.landscapes()["row_sum"]
     frame = place.frame()
     assert (
@@ -273,7 +276,7 @@ def test_settings_of_a_hopper_gemm_are_filled_in() -> None:
 def test_the_planners_loop_runs_on_recorded_measurements(recorded: Path, tmp_path: Path) -> None:
     with Session.create("row_sum", root=tmp_path / "s", executor="replay") as session:
         made = session.run(3)
-        place = landscapes.find(session.problem)
+        place = landscapes.find(session.problem, session.device)
         assert place is not None and session.arch == "sm_90a" and len(made) == 4
         for version in made:
             verdict, outcome = version.trials[-1].verdict, version.trials[-1].outcome
@@ -569,3 +572,79 @@ def test_a_file_that_was_recorded_in_another_precision_says_in_which() -> None:
     path = Path(__file__).parents[1] / "bench" / "problems" / "55_conv2d_wide.py"
     said = landscapes.describe_recorded(problems.load(str(path)))
     assert said == "55_conv2d_wide was recorded with --precision tf32"
+
+
+# ---- several GPUs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_two(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The recorded landscape, and row_sum on an H100 that takes twice as long and was tried with one program more."""
+    header, rows = table.read(recorded)
+    key = problem_key(problems.load("row_sum"))
+    mine = [
+        dataclasses.replace(one, **table.timing_fields([2 * s for s in one.samples_s])) if one.samples_s else one
+        for one in rows
+        if one.key == key
+    ]
+    path = tmp_path / "h100.csv"
+    run = RUN | {"device": "NVIDIA H100 80GB HBM3", "date": "2026-11-26"}
+    table.write(path, {"runs": [run], "problems": {key: header["problems"][key]}}, mine)
+    monkeypatch.setattr(landscapes, "files", lambda: (recorded, path))
+    return path
+
+
+def test_each_gpu_has_its_own_landscape_that_carries_its_name(on_two: Path) -> None:
+    problem = problems.load("row_sum")
+    h200, h100 = landscapes.find(problem, "H200"), landscapes.find(problem, "H100")
+    assert h200 is not None and h100 is not None and h200.rows.keys() == h100.rows.keys()
+    assert h200.best is not None and h100.best is not None and h200.best.program == h100.best.program
+    assert h100.best.median_s == pytest.approx(2 * (h200.best.median_s or 0))
+    assert h100.provenance == "recorded on NVIDIA H100 80GB HBM3, 2026-11-26"
+    assert all(h100.runs[one.run]["device"] == h100.device for one in h100.rows.values())
+    assert landscapes.find(problem, "A100") is None and landscapes.find(problem, "GH200") is None
+    assert landscapes.find_near(problem, "H100") == h100 and landscapes.find_near(problem, "A100") == h200
+    assert list(landscapes.landscapes()) == ["matmul_bf16", "row_sum", "row_sum on NVIDIA H100 80GB HBM3"]
+
+
+def test_a_landscape_of_another_gpu_is_labelled_where_it_is_shown(on_two: Path) -> None:
+    problem = problems.load("row_sum")
+    place = landscapes.find_near(problem, "H100")
+    assert place is not None
+    assert "recorded on NVIDIA H100 80GB HBM3" in heat_map(place, "threads_per_row", "vector").text
+    shown = landscape_summary(tuple(landscapes.landscapes().values())).text
+    assert "row_sum, recorded on NVIDIA H100 80GB HBM3, 2026-11-26" in shown
+
+
+def test_a_recorded_time_is_that_of_the_device_that_is_judged(on_two: Path) -> None:
+    """Never one of another GPU, and no speed-up from times of two."""
+    problem = problems.load("row_sum")
+    facts = inspection.open_problem(problem).facts
+    program = next(iter(landscapes.find(problem, "H200").rows))  # type: ignore[union-attr]
+    job = Job(problem=problem, facts=facts, candidate=Candidate(source="", program=program), arch="sm_90a")
+    found = {
+        name: find_recorded(job, Outcome(executor="emulator", arch="sm_90a", device=name))
+        for name in ("H200", "H100", "GH200")
+    }
+    assert found["GH200"] is None and found["H100"] is not None and found["H200"] is not None
+    assert found["H100"].seconds == pytest.approx(2 * found["H200"].seconds)
+    assert found["H100"].device == "NVIDIA H100 80GB HBM3"
+
+
+def test_replay_answers_for_the_device_of_the_session(on_two: Path) -> None:
+    problem = problems.load("row_sum")
+    facts = inspection.open_problem(problem).facts
+    executor = ReplayExecutor()
+    with pytest.raises(UserError, match=r"recorded on an NVIDIA H200 and NVIDIA H100 80GB HBM3; give"):
+        executor.admit(problem, facts, "A100")
+    program = next(iter(landscapes.find(problem, "H200").rows))  # type: ignore[union-attr]
+    times = {}
+    for name in ("H200", "H100"):
+        executor.admit(problem, facts, name)
+        job = Job(
+            problem=problem, facts=facts, candidate=Candidate(source="", program=program), arch="sm_90a", device=name
+        )
+        outcome = executor.run(job)
+        assert outcome.timing is not None and name in outcome.device
+        times[name] = outcome.timing.median_s
+    assert times["H100"] == pytest.approx(2 * times["H200"])

@@ -195,7 +195,7 @@ def test_sizes_of_a_problem_and_settings_of_its_landscape_are_completed(ip: Any,
         "%cutegen landscape --where "
     )  # no session yet
     ip.run_line_magic("cutegen", "problem matmul --precision bf16 --executor replay")
-    place = landscapes.find(ip.user_ns["session"].problem)
+    place = landscapes.find(ip.user_ns["session"].problem, "H200")
     assert (
         place is not None
         and {"schedule=", "tile="} <= set(found("%cutegen landscape tile cluster --where "))

@@ -77,6 +77,7 @@ def landscape(arguments: argparse.Namespace) -> int:
 def _find_landscape(arguments: argparse.Namespace) -> Landscape:
     """The landscape of the problem, or the one with that name. Raises `UserError` if nothing was recorded."""
     from workbench import landscapes, problems
+    from workbench.executors.gpu.presence import device_at_hand
     from workbench.views.commands.problems import load_problem
 
     named = landscapes.landscapes().get(arguments.spec)
@@ -88,7 +89,8 @@ def _find_landscape(arguments: argparse.Namespace) -> Landscape:
         from workbench.executors.inspector import WorkerInspector
 
         problem = WorkerInspector().open(problem).problem
-    found = landscapes.find(problem)
+    here = device_at_hand()
+    found = landscapes.find_near(problem, here.name if here is not None else "")
     if found is None:
         raise UserError(landscapes.not_recorded(problem))
     return found

@@ -39,13 +39,15 @@ class ReplayExecutor(Executor):
 
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
         """Raise `Unavailable` for a problem without a landscape, `UserError` for a device that was not recorded."""
-        place, name = landscapes.find(problem), devices.find(device).name
-        if place is None and self.lookup is None:
+        places, name = landscapes.find_all(problem), devices.find(device).name
+        if not places and self.lookup is None:
             raise Unavailable(_no_landscape(problem))
-        if place is not None and name not in str(place.runs[-1]["device"]):
+        if places and landscapes.find(problem, name) is None:
+            known = " and ".join(place.device for place in places)
+            there = devices.match(places[0].device)
             raise UserError(
-                f"--device {name}: {problem.name} was recorded on an {place.runs[-1]['device']}; "
-                "leave --device out, or use the emulator"
+                f"--device {name}: {problem.name} was recorded on an {known}; "
+                f'give --device "{there.name if there else places[0].device}", or use the emulator'
             )
 
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
@@ -62,7 +64,7 @@ def _no_landscape(problem: Problem) -> str:
 
 
 def _from_landscape(job: Job) -> Outcome:
-    place = landscapes.find(job.problem)
+    place = landscapes.find(job.problem, job.device)
     if place is None:
         raise Unavailable(_no_landscape(job.problem))
     if not job.cold_l2:
@@ -89,7 +91,7 @@ def row_timing(place: Landscape, row: Row | None) -> Timing | None:
         return None
     return Timing(
         case=CASE,
-        device=str(place.runs[-1]["device"]),
+        device=place.device,
         samples_s=row.samples_s,
         median_s=row.median_s,
         low_s=row.low_s,
@@ -99,7 +101,7 @@ def row_timing(place: Landscape, row: Row | None) -> Timing | None:
 
 def row_outcome(place: Landscape, row: Row, arch: str) -> Outcome:
     """A row as the outcome of a GPU run. `versions` holds the date and the versions of the run."""
-    run = place.runs[-1]
+    run = place.runs[row.run]
     why = row.failure_record
     checked = row.error is not None
     check = Check(
@@ -121,7 +123,7 @@ def row_outcome(place: Landscape, row: Row, arch: str) -> Outcome:
     return Outcome(
         executor="replay",
         arch=arch,
-        device=str(run["device"]),
+        device=place.device,
         failure=why,
         builds=(build,) if row.registers is not None else (),
         checks=(check,) if checked else (),

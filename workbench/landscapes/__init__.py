@@ -1,6 +1,7 @@
-"""A landscape holds every configuration of a problem that was tried on a GPU, with its measured time.
+"""A landscape holds every configuration of a problem that was tried on one kind of GPU, with its measured time.
 
-    find(problem)                 its `Landscape`, or None
+    find(problem, device)         its `Landscape` on that device, or None
+    find_near(problem, device)    the same, else one of another device, which its `provenance` names
     landscapes()                  all of them, by the problem's name
     describe_recorded(problem)    a sentence on what was recorded, for a problem that has no landscape
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import problems
+from workbench.analysis import devices
 from workbench.codegen.canonical import canonical, code, equal_code
 from workbench.errors import ProgramError
 from workbench.landscapes import table
@@ -29,7 +31,17 @@ from workbench.wire import Json
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Landscape", "Row", "describe_recorded", "find", "landscapes", "not_recorded", "problem_key"]
+__all__ = [
+    "Landscape",
+    "Row",
+    "describe_recorded",
+    "find",
+    "find_all",
+    "find_near",
+    "landscapes",
+    "not_recorded",
+    "problem_key",
+]
 
 OWN = "CUTEGEN_LANDSCAPES"
 MEASURED_ARCH = "sm_90a"
@@ -38,7 +50,9 @@ FEW = 8  # at most so many landscapes are listed in one line
 
 @record
 class Landscape:
-    """All rows of one problem. `facts` and `runs` come from the file's header: the problem, and the measuring runs."""
+    """All rows of one problem on one kind of GPU. `facts` and `runs` come from the file's header: the problem, and the
+    measuring runs.
+    """
 
     key: str
     name: str
@@ -62,10 +76,15 @@ class Landscape:
         return next(iter(self.correct), None)
 
     @property
+    def device(self) -> str:
+        """The name of the GPU, as its driver says it."""
+        return str(self.runs[-1]["device"])
+
+    @property
     def provenance(self) -> str:
         """The device and the dates of the measurement, in a few words."""
         dates = sorted({str(run["date"])[:10] for run in self.runs})
-        return f"recorded on {self.runs[-1]['device']}, {dates[0]}" + (f" to {dates[-1]}" if dates[1:] else "")
+        return f"recorded on {self.device}, {dates[0]}" + (f" to {dates[-1]}" if dates[1:] else "")
 
     def row(self, program: str, arch: str = "sm_90a") -> Row | None:
         """The row of this program, or of one with the same code; None if neither was measured.
@@ -158,36 +177,57 @@ def files() -> tuple[Path, ...]:
 
 
 @functools.lru_cache(maxsize=4)
-def _read(paths: tuple[tuple[str, int], ...]) -> dict[str, Landscape]:
+def _read(paths: tuple[tuple[str, int], ...]) -> dict[str, tuple[Landscape, ...]]:
+    """Key of a problem -> its landscapes, one for each kind of GPU in the order of the files."""
     header, rows = table.join(table.read(Path(path)) for path, _ in paths)
-    found = {}
-    for key, facts in header["problems"].items():
-        mine = [row for row in rows if row.key == key]
+    parts: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.run):
+        parts.setdefault((row.key, header["runs"][row.run]["device"]), []).append(row)
+    found: dict[str, list[Landscape]] = {}
+    for (key, _), mine in parts.items():
         used = sorted({row.run for row in mine})
-        if mine:
-            found[key] = Landscape(
+        own = [dataclasses.replace(row, run=used.index(row.run)) for row in sorted(mine, key=lambda row: row.program)]
+        facts = header["problems"][key]
+        found.setdefault(key, []).append(
+            Landscape(
                 key=key,
                 name=facts["name"],
                 facts=facts,
                 runs=tuple(header["runs"][n] for n in used),
-                rows={row.program: row for row in mine if row.program},
-                eager=next((row for row in mine if not row.program), None),
+                rows={row.program: row for row in own if row.program},
+                eager=next((row for row in own if not row.program), None),
             )
-    return found
+        )
+    return {key: tuple(places) for key, places in found.items()}
 
 
-def _read_all() -> dict[str, Landscape]:
+def _read_all() -> dict[str, tuple[Landscape, ...]]:
     return _read(tuple((str(path), path.stat().st_mtime_ns) for path in files()))
 
 
 def landscapes() -> dict[str, Landscape]:
-    """Every landscape, by its problem's name."""
-    return {one.name: one for one in sorted(_read_all().values(), key=lambda one: one.name)}
+    """Every landscape, by its problem's name; "NAME on DEVICE" for each further GPU that measured the problem."""
+    named = {
+        place.name if number == 0 else f"{place.name} on {place.device}": place
+        for places in _read_all().values()
+        for number, place in enumerate(places)
+    }
+    return {name: named[name] for name in sorted(named)}
 
 
-def find(problem: Problem) -> Landscape | None:
-    """The landscape of a problem; None where there is none."""
-    return _read_all().get(problem_key(problem))
+def find_all(problem: Problem) -> tuple[Landscape, ...]:
+    """The landscapes of a problem, one for each kind of GPU."""
+    return _read_all().get(problem_key(problem), ())
+
+
+def find(problem: Problem, device: str) -> Landscape | None:
+    """The landscape of a problem on a device; None where there is none."""
+    return next((place for place in find_all(problem) if devices.is_same(place.device, device)), None)
+
+
+def find_near(problem: Problem, device: str = "") -> Landscape | None:
+    """The landscape of a problem on a device, else one of another device: to look at, not to compare with."""
+    return find(problem, device) or next(iter(find_all(problem)), None)
 
 
 def not_recorded(problem: Problem) -> str:
@@ -216,7 +256,7 @@ def describe_recorded(problem: Problem) -> str:
             )
             for facts in same
         )
-        return f"{problem.name} was recorded with {', or '.join(sorted(ways))}"
+        return f"{problem.name} was recorded with {', or '.join(sorted(set(ways)))}"
     known = tuple(landscapes())
     return (
         f"recorded are {', '.join(known) or 'no problems'}"

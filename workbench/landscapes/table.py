@@ -179,17 +179,18 @@ def _row(cell: dict[str, str]) -> Row:
 def join(parts: Iterable[tuple[Json, list[Row]]]) -> tuple[Json, list[Row]]:
     """Join several files into one.
 
-    Of several rows for the same program and problem the last one stays, unless only an earlier one was timed.
+    Of several rows for the same program, problem and GPU the last one stays, unless only an earlier one was timed.
     """
     runs: list[Json] = []
     problems: Json = {}
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str, str], Row] = {}
     for header, found in parts:
         numbers = [len(runs) + n for n in range(len(header["runs"]))]
         runs += header["runs"]
         problems |= header["problems"]
         for row in found:
-            before = rows.get((row.key, row.program))
+            place = (row.key, row.program, str(header["runs"][row.run].get("device", "")))
+            before = rows.get(place)
             if before is None or row.median_s is not None or before.median_s is None:
-                rows[row.key, row.program] = dataclasses.replace(row, run=numbers[row.run])
-    return {"runs": runs, "problems": problems}, sorted(rows.values(), key=lambda row: (row.key, row.program))
+                rows[place] = dataclasses.replace(row, run=numbers[row.run])
+    return {"runs": runs, "problems": problems}, [rows[place] for place in sorted(rows)]

@@ -107,7 +107,7 @@ def _recorded_settings(session: Session | None) -> dict[str, tuple[str, ...]]:
     from workbench import landscapes
     from workbench.views.plots.heat_map import varying_settings
 
-    place = landscapes.find(session.problem) if session is not None else None
+    place = landscapes.find_near(session.problem, session.device) if session is not None else None
     return (
         {name: values for name, values in varying_settings(place).items() if " " not in name}
         if place is not None

@@ -136,7 +136,7 @@ def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> o
     from workbench import landscapes
     from workbench.views.plots.heat_map import heat_map, parse_where
 
-    place = landscapes.find(state.session.problem)
+    place = landscapes.find_near(state.session.problem, state.session.device)
     if place is None:
         raise UserError(landscapes.not_recorded(state.session.problem))
     return heat_map(place, arguments.x, arguments.y, parse_where(arguments.where))

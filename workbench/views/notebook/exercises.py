@@ -103,7 +103,7 @@ def _percent_without_cluster(session: Session) -> float:
     from workbench import landscapes
     from workbench.landscapes.keys import all_settings
 
-    place = landscapes.find(session.problem)
+    place = landscapes.find_near(session.problem, session.device)
     times = [
         (row.median_s, all_settings(row.program).get("cluster"))
         for row in (place.correct if place else ())

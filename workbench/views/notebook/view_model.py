@@ -97,7 +97,7 @@ def verdict_text(version: Version) -> str:
         return f"{failure.stage}: {failure.message}{where}" if failure else "wrong"
     parts = ["correct"]
     if verdict.time_s is not None:
-        parts.append(f"{_format_seconds(verdict.time_s)} {verdict.time_provenance}{_format_interval(verdict)}")
+        parts.append(f"{_format_seconds(verdict.time_s)} {describe_provenance(version)}{_format_interval(verdict)}")
     if verdict.recorded is not None:
         parts.append(f"{_format_seconds(verdict.recorded.seconds)} recorded on {verdict.recorded.device}")
     if verdict.fraction_of_bound is not None:
@@ -111,6 +111,13 @@ def verdict_text(version: Version) -> str:
     ]
     doubts += [f"refuses {said}" for said in verdict.refuses] + [f"doubt: {said}" for said in verdict.doubts]
     return "; ".join(parts + doubts + [*verdict.untested, *(f"disturbed: {doubt}" for doubt in verdict.disturbed)])
+
+
+def describe_provenance(version: Version) -> str:
+    """The provenance of a version's last time, with the GPU of a measured one: times of two GPUs may stand together."""
+    outcome, provenance = version.trials[-1].outcome, version.trials[-1].verdict.time_provenance
+    is_recorded = any(name == "recorded" for name, _ in outcome.versions)
+    return f"measured on {outcome.device}" if provenance == "measured" and not is_recorded else str(provenance)
 
 
 def noise_phrase(verdict: Verdict) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from workbench.analysis import devices, speed_of_light
+from workbench.errors import UserError
 from workbench.landscapes import Landscape
 from workbench.records import Bound, Work
 from workbench.views.plots.heat_map import figure_layout, heat_map
@@ -105,18 +106,27 @@ SUMMARY_HEAD = (
 )
 
 
-def landscape_summary(places: Sequence[Landscape], device: str = "H200") -> MimeBundle:
-    """For each problem: the bound, the fastest configuration and torch eager, both also as fractions of the bound."""
+def landscape_summary(places: Sequence[Landscape]) -> MimeBundle:
+    """For each problem: the bound, the fastest configuration and torch eager, both also as fractions of the bound.
+
+    The bound is that of the GPU that measured. A problem whose GPU is not like the first one's is named with it.
+    """
     lines, bars, notes = [], [], []
     for place in places:
         if place.best is None or place.best.median_s is None:
             continue
-        bound, best_s = _bound(place, device), place.best.median_s
+        try:
+            bound = _bound(place)
+        except UserError:
+            notes.append(f"{place.name}: {place.provenance}, whose rates are not known here")
+            continue
+        best_s = place.best.median_s
         eager_s = place.eager.median_s if place.eager else None
-        lines.append(_summary_row(place, bound, best_s, eager_s))
+        name = place.name if place.device == places[0].device else f"{place.name}, {place.provenance}"
+        lines.append(_summary_row(place, name, bound, best_s, eager_s))
         if best_s < bound.bound_s:
-            notes.append(_beyond_bound_note(place.name, place.best.program))
-        bars.append((place.name, bound.bound_s / best_s, bound.bound_s / eager_s if eager_s else 0.0))
+            notes.append(_beyond_bound_note(name, place.best.program))
+        bars.append((name, bound.bound_s / best_s, bound.bound_s / eager_s if eager_s else 0.0))
     title = (
         f"Where problems stand: bound modelled from the data sheet, times measured, {places[0].provenance}"
         if places
@@ -126,7 +136,7 @@ def landscape_summary(places: Sequence[Landscape], device: str = "H200") -> Mime
     return MimeBundle(text, html=page, svg=_draw_bars(title, notes, bars))
 
 
-def _bound(place: Landscape, device: str) -> Bound:
+def _bound(place: Landscape) -> Bound:
     facts = place.facts
     work = Work(
         case="full",
@@ -135,12 +145,12 @@ def _bound(place: Landscape, device: str) -> Bound:
         dtype=facts["dtype"],
         tensor_cores=facts["tensor_cores"],
     )
-    return speed_of_light.bound(work, devices.find(device))
+    return speed_of_light.bound(work, devices.find(place.device))
 
 
-def _summary_row(place: Landscape, bound: Bound, best_s: float, eager_s: float | None) -> list[object]:
+def _summary_row(place: Landscape, name: str, bound: Bound, best_s: float, eager_s: float | None) -> list[object]:
     return [
-        place.name,
+        name,
         bound.limited_by,
         f"{bound.intensity:.3g}",
         format_seconds(bound.bound_s),

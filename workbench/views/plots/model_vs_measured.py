@@ -38,10 +38,10 @@ class Kernel:
     stages: int
 
 
-def modelled_kernels(place: Landscape, device: str = "H200") -> tuple[Kernel, ...]:
+def modelled_kernels(place: Landscape, device: str = "") -> tuple[Kernel, ...]:
     """The legal kernels of a landscape that the model covers (gemm with a schedule), fastest first.
 
-    Raises `UserError` if there are none.
+    `device` is modelled, by default the one that was measured. Raises `UserError` if there are none.
     """
     size = gemm_size.size_of(inspection.inspect(place.problem()))
     found = []
@@ -55,7 +55,7 @@ def modelled_kernels(place: Landscape, device: str = "H200") -> tuple[Kernel, ..
             and not check(program)
         ):
             config = config_of(stage)
-            modelled = gemm_hopper_model.model_time(config, size, devices.find(device))  # type: ignore[arg-type]
+            modelled = gemm_hopper_model.model_time(config, size, devices.find(device or place.device))  # type: ignore[arg-type]
             found.append(
                 Kernel(
                     program=row.program,

@@ -177,14 +177,12 @@ def _timing_lines(outcome: Outcome) -> list[str]:
 
 
 def _provenance(version: Version) -> str:
-    """The provenance of the time; for a replayed measurement also its device and date."""
+    """The provenance of the time, of a measured one with its GPU; for a replayed measurement also its date."""
     trial = version.trials[-1]
     recorded = dict(trial.outcome.versions).get("recorded")
-    return (
-        f"{trial.verdict.time_provenance}, recorded on {trial.outcome.device} {recorded}"
-        if recorded
-        else str(trial.verdict.time_provenance)
-    )
+    if recorded:
+        return f"{trial.verdict.time_provenance}, recorded on {trial.outcome.device} {recorded}"
+    return view_model.describe_provenance(version)
 
 
 def history(session: Session) -> MimeBundle:
