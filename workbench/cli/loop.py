@@ -68,12 +68,13 @@ def demo(arguments: argparse.Namespace) -> int:
 
 def _write_report(session: Session, folder: Path) -> None:
     """Write report.html, demo.ipynb and the best version of a session into a folder."""
-    import nbformat
-
     from workbench.views.text import report
 
     (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
-    nbformat.write(report.make_notebook(session, folder), folder / "demo.ipynb")
+    try:
+        report.write_notebook(session, folder / "demo.ipynb")
+    except Unavailable as missing:
+        echo(str(missing))
     if session.best is not None:
         (folder / "best.py").write_text(session.export(session.best.number))
 
@@ -180,6 +181,7 @@ def _load_proposer(by: str) -> Proposer:
 
 def _check_program(arguments: argparse.Namespace) -> None:
     """Check --program: the options beside it, the file, or the text of the program."""
+    from workbench.analysis import devices
     from workbench.errors import ProgramError
     from workbench.landscapes.keys import with_arch
     from workbench.language import check, parse
@@ -191,7 +193,7 @@ def _check_program(arguments: argparse.Namespace) -> None:
     check_candidate(arguments.program)
     if Path(arguments.program).is_file():
         return
-    arches = (arguments.arch,) if arguments.arch else ("sm_80", "sm_90a")  # the executor will choose one of the two
+    arches = (arguments.arch,) if arguments.arch else devices.ARCHES  # the executor will choose one of them
     found = [check(parse(with_arch(arguments.program, arch))) for arch in arches]
     if all(found):
         raise ProgramError("the program is rejected: " + " | ".join(map(str, found[-1])), found[-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -126,7 +125,7 @@ def history(arguments: argparse.Namespace) -> int:
         return OK
     with _open_stored(arguments.session) as session:
         if wants_json():
-            print_json(json.loads(tables.version_frame(session).reset_index().to_json(orient="records")))
+            print_json(tables.version_rows(session))
         else:
             print(tables.history(session))
     return OK

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli.output import OK, echo, print_json, wants_json
-from workbench.errors import UserError
+from workbench.errors import Unavailable, UserError
 
 if TYPE_CHECKING:
     from workbench.landscapes import Landscape
@@ -33,8 +33,11 @@ def emulate(arguments: argparse.Namespace) -> int:
 
 def lab(arguments: argparse.Namespace) -> int:
     """Copy the tutorials and start JupyterLab on the first one."""
+    import importlib.util
     import shutil
 
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise Unavailable("JupyterLab is not installed: pip install jupyterlab")
     source = _tutorial_folder()
     folder = Path(arguments.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -194,7 +197,6 @@ def _tool_rows() -> list[AvailabilityRow]:
     """The rows of nvdisasm, ncu and the endpoint of a language model."""
     import shutil
 
-    from workbench.errors import Unavailable
     from workbench.toolchain.binary import nvdisasm
 
     try:

@@ -24,7 +24,7 @@ from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem, record
 from workbench.tuning.files import start_file
-from workbench.tuning.plan import DEVICE, TuningPlan, TuningProblem, plan_recognised
+from workbench.tuning.plan import ARCH, DEVICE, TuningPlan, TuningProblem, plan_recognised
 from workbench.tuning.space import vary_file, vary_program
 
 Progress = Callable[[int, int, Row | None], None]  # rows done, rows in all, the newest row
@@ -131,8 +131,7 @@ def make_plan(request: TuneRequest, device: str) -> TuningPlan:
     """The configurations of a request, with their candidate files."""
     opened = inspection.open_problem(request.problem)
     problem, facts = opened.problem, opened.facts
-    own = devices.find(device).arch
-    arch = own if own in devices.ARCHES else "sm_80"
+    arch = devices.default_arch(ARCH, device)
     settings = tuple((name, value) for name, value in problem.settings if isinstance(value, int))
     place = TuningProblem(
         name=problem.name, origin=problem.origin, precision=problem.precision, settings=settings, most=request.budget

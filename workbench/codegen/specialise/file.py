@@ -49,9 +49,10 @@ def _find_ruff() -> str | None:
     """The path of ruff's program, None if it is not installed."""
     try:
         from ruff.__main__ import find_ruff_bin
-    except ImportError:
+
+        return str(find_ruff_bin())
+    except (ImportError, FileNotFoundError):
         return None
-    return str(find_ruff_bin())
 
 
 def _run_ruff(command: list[str], source: str) -> str:

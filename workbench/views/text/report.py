@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.errors import Unavailable
 from workbench.profilers.counters import CounterProfiler
 from workbench.records import Job, Version
 from workbench.session import Session
@@ -114,6 +115,15 @@ def _counters_html(version: Version, job: Job) -> str:
     counted = render_table(head, shown["rows"][:25])[1]
     summary = "<summary>counters by source line (counted), and their plots</summary>"
     return f"<details>{summary}{counted}{plots}</details>"
+
+
+def write_notebook(session: Session, path: Path) -> None:
+    """Write a session as a finished notebook. Raises `Unavailable` without nbformat."""
+    try:
+        import nbformat
+    except ModuleNotFoundError:
+        raise Unavailable(f"{path.name} is left out: nbformat is not installed (pip install nbformat)") from None
+    nbformat.write(make_notebook(session, path.parent), path)
 
 
 def make_notebook(session: Session, folder: Path) -> NotebookNode:

@@ -201,10 +201,18 @@ def history(session: Session) -> MimeBundle:
 
 
 def version_frame(session: Session) -> DataFrame:
-    """A pandas DataFrame with one row per version. Modelled and measured times are separate columns, in seconds."""
+    """`version_rows` as a pandas DataFrame, without the devices."""
     import pandas
 
-    rows = []
+    rows = [{name: value for name, value in row.items() if name != "device"} for row in version_rows(session)]
+    return pandas.DataFrame(rows).set_index("version") if rows else pandas.DataFrame()
+
+
+def version_rows(session: Session) -> list[dict[str, object]]:
+    """One row per version, by column. Modelled and measured times are separate columns, in seconds; `device` is the GPU
+    whose times they are.
+    """
+    rows: list[dict[str, object]] = []
     for version in session.versions:
         found = version.trials[-1].verdict if version.trials else None
         time_s = found.time_s if found else None
@@ -223,9 +231,10 @@ def version_frame(session: Session) -> DataFrame:
                 "of_bound": found.fraction_of_bound if found else None,
                 "speedup": found.speedup if found else None,
                 "decision": version.decision.kind if version.decision else None,
+                "device": version.trials[-1].outcome.device if version.trials else None,
             }
         )
-    return pandas.DataFrame(rows).set_index("version") if rows else pandas.DataFrame()
+    return rows
 
 
 def status(session: Session) -> MimeBundle:
