@@ -147,13 +147,18 @@ def test_the_order_of_coming_is_the_order_of_turns() -> None:
 
 def test_workers_of_other_sessions_are_no_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    with subprocess.Popen([*sleep, telemetry.WORKER]) as worker, subprocess.Popen(sleep) as foreign:
+    with (
+        subprocess.Popen([*sleep, "workbench.executors.workers.server"]) as worker,
+        subprocess.Popen([*sleep, "/home/me/bin/cutegen", "tune"]) as tuner,
+        subprocess.Popen([*sleep, "/home/me/cutegen-tutorials/train.py"]) as foreign,
+    ):
         try:
             time.sleep(0.2)
-            assert telemetry.count_others([1, os.getpid(), worker.pid, foreign.pid], [os.getpid()], 1) == 2
+            seen = [1, os.getpid(), worker.pid, tuner.pid, foreign.pid]
+            assert telemetry.count_others(seen, [os.getpid()], 1) == 2  # init and the foreign one
         finally:
-            worker.kill()
-            foreign.kill()
+            for one in (worker, tuner, foreign):
+                one.kill()
 
 
 def test_a_cache_folder_that_cannot_be_written_gives_another_one(

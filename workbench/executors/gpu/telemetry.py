@@ -10,6 +10,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,7 +18,6 @@ import psutil
 from workbench.executors.gpu.presence import Gpu, find_gpu
 from workbench.records import DeviceState
 
-WORKER = "workbench.executors.workers.server"  # in the command of each worker process (jobs/client.py)
 # bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReasons)
 REASONS = ((0x4, "power_cap"), (0x8, "hardware_slowdown"), (0x20, "thermal"), (0x40, "thermal"), (0x80, "power_brake"))
 
@@ -101,11 +101,16 @@ def count_others(seen: Collection[int], ours: Collection[int], contexts: int) ->
 
 
 def takes_turns(pid: int) -> bool:
-    """Whether a process is a worker of another session of this user, which waits while we time (turns.py)."""
+    """Whether a process is another one of the workbench and of this user, which waits while we time (turns.py)."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        return process.uids().real == os.getuid() and WORKER in process.cmdline()
+        return process.uids().real == os.getuid() and any(map(_is_ours, process.cmdline()))
     return False
+
+
+def _is_ours(word: str) -> bool:
+    """Whether a word of a command is a module of the workbench (a worker, a calibration) or its command."""
+    return word == "workbench" or word.startswith("workbench.") or Path(word).name == "cutegen"
 
 
 def observer(
