@@ -63,7 +63,7 @@ class Session:
         device: str | None = None,
         facts: Facts | None = None,
         calibrate: bool = True,
-        progress: Progress = print_note,
+        progress: Progress | None = None,
     ) -> Self:
         """Create a session for a problem: a record, a name in the package, a path or source text.
 
@@ -71,7 +71,7 @@ class Session:
         """
         chosen = executors.choose(executor) if isinstance(executor, str) else executor
         if calibrate:
-            calibrate_first(chosen, RunContext(progress=progress))
+            calibrate_first(chosen, RunContext(progress=progress or print_note))
         store, folder = make_store(problem, chosen, root=root, name=name, arch=arch, device=device, facts=facts)
         return cls._from_store(store, folder, chosen)
 

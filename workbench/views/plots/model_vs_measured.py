@@ -55,7 +55,8 @@ def modelled_kernels(place: Landscape, device: str = "") -> tuple[Kernel, ...]:
             and not check(program)
         ):
             config = config_of(stage)
-            modelled = gemm_hopper_model.model_time(config, size, devices.find(device or place.device))  # type: ignore[arg-type]
+            gpu = devices.find(device or place.device)
+            modelled = gemm_hopper_model.model_time(config, size, gpu)  # type: ignore[arg-type]
             found.append(
                 Kernel(
                     program=row.program,
