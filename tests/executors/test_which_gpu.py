@@ -125,7 +125,7 @@ def test_a_confined_process_keeps_only_the_gpu_of_its_request(tmp_path: Path) ->
     if child == 0:
         try:
             os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-            worker._confine(tmp_path, {"wall_s": 10, "device": "cuda", "gpu": GPU_B}, False)
+            worker._confine(tmp_path, {"cpu_s": 10, "device": "cuda", "gpu": GPU_B}, False)
             os._exit(0 if os.environ["CUDA_VISIBLE_DEVICES"] == GPU_B else 1)
         finally:
             os._exit(2)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import UserError
-from workbench.executors.gpu.presence import gpu_at_hand, why_no_gpu
+from workbench.executors.gpu.presence import find_gpu, why_no_gpu
 from workbench.executors.gpu.turns import take_turn
 from workbench.executors.jobs.client import server
 from workbench.executors.jobs.folder import end_failure, prepare
@@ -81,7 +81,8 @@ def run_profiled(
         folder = prepare(Path(name), chosen)
         (folder / "given" / "profile.json").write_text(json.dumps({"mode": mode, **(options or {})}))
         workers = server()
-        extra: dict[str, Any] = {"device": "cuda", "gpu": gpu_at_hand().uuid} if gpu else {}
+        here = find_gpu()
+        extra: dict[str, Any] = {"device": "cuda", "gpu": "" if isinstance(here, str) else here.uuid} if gpu else {}
         memory = (64 << 30) if gpu else job.memory_limit_bytes
         with take_turn(context) if gpu else contextlib.nullcontext():
             end = workers.wait(
