@@ -9,6 +9,7 @@ from pathlib import Path
 
 from workbench import evaluate
 from workbench.analysis import hunks as hunk_maths
+from workbench.codegen import exports
 from workbench.errors import StaleDecision, UserError
 from workbench.records import Decision, Event, Exchange, Proposal, Trial, Version
 from workbench.store import Meta, Store
@@ -107,9 +108,9 @@ class SessionLog:
         sources = (self.version(reference).proposal.candidate.source for reference in (old, new))
         return hunk_maths.hunks(*sources)
 
-    def export(self, reference: Reference, path: str | Path | None) -> str:
-        """The source of a version. It is written to `path` if given; a different file there is not overwritten."""
-        source = self.version(reference).proposal.candidate.source
+    def export(self, reference: Reference, path: str | Path | None, form: str = "kernelbench") -> str:
+        """A version as a file of a form (codegen.exports), written to `path` if given; a different file there stays."""
+        source = exports.write(form, self.version(reference).proposal.candidate.source, self.problem, self.facts)
         if path is not None:
             target = Path(path)
             if target.exists() and target.read_text() != source:
