@@ -1,4 +1,4 @@
-"""`export --as custom-op`: results, shapes, gradients and refusals, on the emulator, which takes CPU tensors for a GPU's.
+"""`export --as custom-op` on the emulator, which takes CPU tensors for a GPU's: results, gradients, refusals.
 
 Not shown here: CUDA graphs and inductor's own code, which need a GPU (tests/exports/test_custom_op_on_gpu.py).
 """

@@ -109,14 +109,22 @@ class SessionLog:
         return hunk_maths.hunks(*sources)
 
     def export(self, reference: Reference, path: str | Path | None, form: str = "kernelbench") -> str:
-        """A version as a file of a form (codegen.exports), written to `path` if given; a different file there stays."""
-        source = exports.write(form, self.version(reference).proposal.candidate.source, self.problem, self.facts)
+        """The main file of a version in a form (codegen.exports).
+
+        Its files are written to `path` if given, a folder for a form of several; a file that differs stays.
+        """
+        source = self.version(reference).proposal.candidate.source
+        files = exports.write(form, source, self.problem, self.facts, self.device)
         if path is not None:
-            target = Path(path)
-            if target.exists() and target.read_text() != source:
-                raise UserError(f"{target} exists and differs; remove it or choose another name")
-            target.write_text(source)
-        return source
+            targets = {Path(path) / name: text for name, text in files.items()}
+            for target, text in targets.items():
+                if target.exists() and target.read_text() != text:
+                    raise UserError(f"{target} exists and differs; remove it or choose another name")
+            for target, text in targets.items():
+                if form in exports.BENCHMARKS:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text)
+        return next(iter(files.values()))
 
     def standing_decisions(self) -> dict[int, Decision]:
         """Version number -> the decision that holds."""

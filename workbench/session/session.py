@@ -394,7 +394,7 @@ class Session:
     def export(self, version: Reference = "best", path: str | Path | None = None, form: str = "kernelbench") -> str:
         """A version as a file that needs nothing of the workbench; also written to `path` if given.
 
-        `form`: "kernelbench" (`ModelNew`, as it is), "custom-op" (an operator of torch.library with shapes and
-        gradients of the reference, for torch.compile and training).
+        `form`: "kernelbench" (`ModelNew`), "custom-op" (an operator of torch.library), "flashinfer-bench" or
+        "sol-execbench" (`path` is a folder for solution.json, whose text is returned, definition and workload).
         """
         return self.log.export(version, path, form)

@@ -7,21 +7,18 @@ import hashlib
 import importlib.resources
 import re
 
-from workbench.codegen.exports.merge import (
-    defined_names,
-    imported_names,
-    keep_needed,
-    rename,
-    split_imports,
-    tell_apart,
-)
+from workbench.codegen.exports.merge import join_modules, keep_needed, rename
 from workbench.codegen.specialise.file import format_source
 from workbench.errors import UserError
 from workbench.problems import with_settings
 from workbench.records import Facts, Operation, Problem
 
 NAMESPACE = "cutegen"
+RESERVED = ("OPERATOR", "ModelNew")
 MODEL = """
+OPERATOR = define_operator("{operator}", "{schema}")
+
+
 class ModelNew(OperatorModule, KernelModule):
     operator = OPERATOR
     model = {model}
@@ -35,47 +32,26 @@ class ModelNew(OperatorModule, KernelModule):
 def write_custom_op(source: str, problem: Problem, facts: Facts) -> str:
     """The file of a version with the text `source`. Raises `UserError` where no operator can be made, with why not."""
     refuse(problem, facts)
-    kernel_imports, kernel = split_imports(rename(source, {"ModelNew": "KernelModule"}))
     library = importlib.resources.files("workbench.kernels").joinpath("custom_op.py").read_text(encoding="utf-8")
-    library_imports, support = split_imports(library)
-    taken = defined_names(ast.parse(kernel).body)
-    support_names = defined_names(ast.parse(support).body) | {"OPERATOR", "ModelNew"}
-    if both := sorted(taken & support_names):
-        kernel = tell_apart(kernel, both, "_of_kernel")
-        taken = defined_names(ast.parse(kernel).body)
-    known = imported_names([*kernel_imports, *library_imports])
-    taken |= support_names
-    text = keep_needed(with_settings(problem.source, problem.settings), {"Model"})
-    reference_imports, reference = split_imports(tell_apart(text, taken | known.keys(), "_of_reference"))
-    for name, what in imported_names(reference_imports).items():
-        if name in taken or known.get(name, what) != what:
-            raise UserError(f"{problem.name} cannot be exported as a custom op: the kernel has another {name!r}")
+    reference = keep_needed(with_settings(problem.source, problem.settings), {"Model"})
+    kernel = rename(source, {"ModelNew": "KernelModule"})
+    text = join_modules(problem.name, library, kernel, "_of_kernel", RESERVED)
+    text = join_modules(problem.name, text, reference, "_of_reference", RESERVED)
     title = ast.get_docstring(ast.parse(source)) or problem.name
     operator = name_operator(problem, source)
     arguments = facts.forward_arguments
     results = [f"y{number}" for number in range(len(facts.cases[0].outputs))]
     model = MODEL.format(
-        model="Model_of_reference" if "Model" in taken else "Model",
+        operator=operator,
+        schema=make_schema(facts),
+        model="Model_of_reference" if "class Model_of_reference" in text else "Model",
         inputs=", ".join(argument + default_of(reference, argument) for argument in arguments),
         operands=", ".join(arguments),
         results=", ".join(results) if len(results) > 1 else "(y0,)",
         returned=", ".join(results),
     )
     head = f'"""{title}\n\nAs the operator torch.ops.{operator.replace("::", ".")}; `ModelNew` uses it.\n"""'
-    define = f'OPERATOR = define_operator("{operator}", "{make_schema(facts)}")\n'
-    return format_source(
-        "\n\n\n".join(
-            [
-                head,
-                "\n".join(dict.fromkeys([*kernel_imports, *library_imports, *reference_imports])),
-                kernel,
-                reference,
-                support,
-                define,
-                model,
-            ]
-        )
-    )
+    return format_source(f"{head}\n\n{text}{model}")
 
 
 def name_operator(problem: Problem, source: str) -> str:
@@ -92,20 +68,20 @@ def make_schema(facts: Facts) -> str:
     return f"({', '.join([*kinds, 'Tensor[] state', 'str handle'])}) -> Tensor[]"
 
 
-def refuse(problem: Problem, facts: Facts) -> None:
-    """Raise `UserError` for a reference that no operator without effects can stand for."""
+def refuse(problem: Problem, facts: Facts, form: str = "as a custom op") -> None:
+    """Raise `UserError` for a reference that no function of tensors without effects can stand for."""
     why = ""
     tensors = [spec.name for spec in facts.cases[0].inputs]
     if nested := [name for name in tensors if name not in facts.forward_arguments]:
         why = f"forward takes {nested[0]}, a tensor inside of another object"
     elif facts.form:
-        why = f"forward returns {facts.form}; an operator returns a tensor or a tuple of tensors"
+        why = f"forward returns {facts.form}; that form has a tensor or a tuple of tensors"
     elif any(found.kind == "random" for found in facts.degeneracies):
         why = "forward draws random numbers, and the backward pass would draw others"
     elif changed := [name for item in facts.graph for name in changed_operands(item, tensors)]:
         why = f"forward changes {changed[0].removeprefix('buffer:')} in place, as batch norm in training does"
     if why:
-        raise UserError(f"{problem.name} cannot be exported as a custom op: {why}; export it as a file for KernelBench")
+        raise UserError(f"{problem.name} cannot be exported {form}: {why}; export it as a file for KernelBench")
 
 
 def changed_operands(operation: Operation, inputs: list[str]) -> list[str]:

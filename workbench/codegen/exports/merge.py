@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 import libcst as cst
 from libcst.metadata import GlobalScope, MetadataWrapper, ScopeProvider
 
+from workbench.errors import UserError
+
 Statements = list[ast.stmt]
 
 
@@ -126,3 +128,18 @@ def tell_apart(source: str, taken: Collection[str], suffix: str) -> str:
         while free[name] in used or hasattr(builtins, free[name]):
             free[name] += "_"
     return rename(source, free) if free else source
+
+
+def join_modules(label: str, first: str, second: str, suffix: str, reserved: Collection[str] = ()) -> str:
+    """One text of two modules. Names of the second that the first has too, or that are reserved, get the suffix.
+
+    Raises `UserError` if an import of the second hides a name of the first; `label` says in which problem.
+    """
+    first_imports, first_text = split_imports(first)
+    taken, known = defined_names(ast.parse(first_text).body) | set(reserved), imported_names(first_imports)
+    second_imports, second_text = split_imports(tell_apart(second, taken | known.keys(), suffix))
+    for name, what in imported_names(second_imports).items():
+        if name in taken or known.get(name, what) != what:
+            raise UserError(f"{label} cannot be exported in this form: two things are called {name!r}; rename one")
+    imports = "\n".join(dict.fromkeys([*first_imports, *second_imports]))
+    return f"{imports}\n\n\n{first_text}\n\n{second_text}\n\n"

@@ -141,14 +141,15 @@ LOOK = (
         example="cutegen export best.py",
         arguments=(
             STORED_SESSION,
-            Argument(flags=("path",), about="the file to write"),
+            Argument(flags=("path",), about="the file to write, or the folder"),
             Argument(flags=("--version",), default="best", kind="version", about="the version (default best)"),
             Argument(
                 flags=("--as",),
                 name="form",
                 default="kernelbench",
                 choices=exports.FORMS,
-                about="kernelbench (default): as KernelBench loads it; custom-op: an operator of torch.library",
+                about="kernelbench (default), custom-op (an operator of torch.library for torch.compile and training), "
+                "flashinfer-bench or sol-execbench (a folder with definition, solution and workload)",
             ),
         ),
     ),
