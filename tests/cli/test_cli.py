@@ -63,6 +63,8 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
     assert all(row["decision"] or row["verdict"]["distinguishable"] is False for row in document["versions"])
     exported = cutegen("export", "best.py")
     assert exported.returncode == 0 and "class ModelNew" in (tmp_path / "best.py").read_text()
+    exported = cutegen("export", "op.py", "--as", "custom-op")
+    assert exported.returncode == 0 and "torch.library.custom_op" in (tmp_path / "op.py").read_text()
     assert "hunk 1" in cutegen("diff", "v1", "v2").stdout
     assert "v1" in cutegen("history").stdout
     good = cutegen("test", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--json")

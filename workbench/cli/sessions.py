@@ -103,9 +103,9 @@ def diff(arguments: argparse.Namespace) -> int:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Write a version as a file for KernelBench."""
+    """Write a version as a file for KernelBench, or in another form."""
     with _open_stored(arguments.session) as session:
-        source = session.export(arguments.version, arguments.path)
+        source = session.export(arguments.version, arguments.path, arguments.form)
         if wants_json():
             print_json({"path": arguments.path, "source": source})
         echo(f"written to {arguments.path}")

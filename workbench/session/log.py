@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench import evaluate
 from workbench.analysis import devices
 from workbench.analysis import hunks as hunk_maths
+from workbench.codegen import exports
 from workbench.errors import StaleDecision, UserError
 from workbench.records import Decision, Event, Exchange, Proposal, Trial, Version
 from workbench.store import Meta, Store
@@ -115,15 +116,23 @@ class SessionLog:
         sources = (self.version(reference).proposal.candidate.source for reference in (old, new))
         return hunk_maths.hunks(*sources)
 
-    def export(self, reference: Reference, path: str | Path | None) -> str:
-        """The source of a version. It is written to `path` if given; a different file there is not overwritten."""
+    def export(self, reference: Reference, path: str | Path | None, form: str = "kernelbench") -> str:
+        """The main file of a version in a form (codegen.exports).
+
+        Its files are written to `path` if given, a folder for a form of several; a file that differs stays.
+        """
         source = self.version(reference).proposal.candidate.source
+        files = exports.write(form, source, self.problem, self.facts, self.device)
         if path is not None:
-            target = Path(path)
-            if target.exists() and target.read_text() != source:
-                raise UserError(f"{target} exists and differs; remove it or choose another name")
-            target.write_text(source)
-        return source
+            targets = {Path(path) / name: text for name, text in files.items()}
+            for target, text in targets.items():
+                if target.exists() and target.read_text() != text:
+                    raise UserError(f"{target} exists and differs; remove it or choose another name")
+            for target, text in targets.items():
+                if form in exports.BENCHMARKS:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text)
+        return next(iter(files.values()))
 
     def standing_decisions(self) -> dict[int, Decision]:
         """Version number -> the decision that holds."""

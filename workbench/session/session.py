@@ -395,6 +395,10 @@ class Session:
         """Write model calls, proposals and decisions to one file for `play`."""
         return recording.save(self.log, path, label)
 
-    def export(self, version: Reference = "best", path: str | Path | None = None) -> str:
-        """The source of a version; also written to `path` if given. KernelBench loads it without the workbench."""
-        return self.log.export(version, path)
+    def export(self, version: Reference = "best", path: str | Path | None = None, form: str = "kernelbench") -> str:
+        """A version as a file that needs nothing of the workbench; also written to `path` if given.
+
+        `form`: "kernelbench" (`ModelNew`), "custom-op" (an operator of torch.library), "flashinfer-bench" or
+        "sol-execbench" (`path` is a folder for solution.json, whose text is returned, definition and workload).
+        """
+        return self.log.export(version, path, form)

@@ -149,7 +149,7 @@ def show_source(arguments: Namespace, cell: str | None, state: Notebook) -> obje
 
 def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
-    state.session.export(version.number, arguments.path)
+    state.session.export(version.number, arguments.path, arguments.form)
     return MimeBundle(f"v{version.number} written to {arguments.path}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.codegen import exports
 from workbench.plugins import DEFAULTS
 from workbench.views.commands.shared_arguments import LANDSCAPE, PROBLEM, PROFILE, SIZES, VERSION
 from workbench.views.commands.table import BOTH, Argument, Command
@@ -134,14 +135,22 @@ LOOK = (
     ),
     Command(
         name="export",
-        about="write a version as a file that KernelBench loads",
+        about="write a version as a file that needs nothing of the workbench",
         group="looking",
         places=BOTH,
         example="cutegen export best.py",
         arguments=(
             STORED_SESSION,
-            Argument(flags=("path",), about="the file to write"),
+            Argument(flags=("path",), about="the file to write, or the folder"),
             Argument(flags=("--version",), default="best", kind="version", about="the version (default best)"),
+            Argument(
+                flags=("--as",),
+                name="form",
+                default="kernelbench",
+                choices=exports.FORMS,
+                about="kernelbench (default), custom-op (an operator of torch.library for torch.compile and training), "
+                "flashinfer-bench or sol-execbench (a folder with definition, solution and workload)",
+            ),
         ),
     ),
 )

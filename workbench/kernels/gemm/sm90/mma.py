@@ -10,7 +10,7 @@ from cutlass.tensor_utils import LayoutEnum
 from workbench.kernels.static import Static, dtype
 
 
-class MmaTF32Op(warpgroup.MmaF16BF16Op):  # type: ignore[misc]
+class MmaTF32Op(warpgroup.MmaF16BF16Op):
     """wgmma m64nNk8 on TF32. CuTe DSL 4.8 has no class for it, but its compiler supports it. Operands are K-major."""
 
     def _verify(self):

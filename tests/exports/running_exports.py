@@ -1,0 +1,96 @@
+"""Loads an exported file where nothing of the workbench can be imported, except the emulator below it.
+
+The emulator has to be imported to stand in for the GPU; then every module of the workbench is hidden, so that the file
+finds none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from workbench.session import Session
+
+LINEAR = """
+import torch, torch.nn as nn
+import torch.nn.functional as F
+M, N, K = 16, 24, 8
+
+def gemm(x):  # the kernel has a function of this name too
+    return F.gelu(x)
+
+class Model(nn.Module):
+    def __init__(self, k, n):
+        super().__init__()
+        self.linear = nn.Linear(k, n)
+
+    def forward(self, x):
+        return gemm(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(M, K)]
+
+def get_init_inputs():
+    return [K, N]
+"""
+FOLDER = tempfile.TemporaryDirectory(prefix="exports-")
+
+
+@contextmanager
+def without_workbench() -> Iterator[None]:
+    """`import workbench` raises ImportError in the block."""
+
+    class Hidden:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name.split(".")[0] == "workbench":
+                raise ImportError(f"an exported file imports {name}")
+
+    hidden = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "workbench"}
+    for name in hidden:
+        del sys.modules[name]
+    finder: Any = Hidden()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        sys.modules.update(hidden)
+
+
+def load_text(text: str) -> tuple[ModuleType, Path]:
+    """An exported file as a module, and its path."""
+    path = Path(tempfile.mkdtemp(dir=FOLDER.name)) / "exported.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(f"exported_{path.parent.name}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # as an import does; torch.compile and pickle look there
+    with without_workbench():
+        spec.loader.exec_module(module)
+    return module, path
+
+
+def export(source: str, folder: Path, executor: str = "emulator", form: str = "custom-op") -> str:
+    """The planner's first version of a problem in a form."""
+    path = folder / "problem.py"
+    path.write_text(source)
+    with Session.create(str(path), root=folder / "sessions", executor=executor) as session:
+        version = session.generate(test=False)
+        assert version is not None
+        return session.export(version.number, form=form)
+
+
+def gradients(model: Any, x: torch.Tensor) -> list[torch.Tensor]:
+    """Gradients of the sum of squares of the result: of x and of the parameters."""
+    x = x.detach().requires_grad_()
+    model.zero_grad()
+    (model(x) ** 2).sum().backward()
+    return [tensor.grad.clone() for tensor in (x, *model.parameters()) if tensor.grad is not None]

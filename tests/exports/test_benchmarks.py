@@ -1,0 +1,85 @@
+"""`export --as flashinfer-bench` and `--as sol-execbench`: the JSON has the schemas' fields, and its code runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from running_exports import LINEAR, load_text
+
+from workbench.emulator import emulated
+from workbench.errors import UserError
+from workbench.session import Session
+
+CLASSES = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x, target):
+        return nn.functional.cross_entropy(x, target)
+
+def get_inputs():
+    return [torch.randn(8, 12), torch.randint(0, 12, (8,))]
+"""
+
+
+def export(source: str, form: str, folder: Path) -> dict[str, Any]:
+    """The three documents by their names."""
+    (folder / "problem.py").write_text(source)
+    with Session.create(str(folder / "problem.py"), root=folder / "sessions") as session:
+        version = session.generate(test=False)
+        assert version is not None
+        session.export(version.number, folder / "out", form=form)
+    return {path.stem: json.loads(path.read_text()) for path in sorted((folder / "out").iterdir())}
+
+
+def check_documents(found: dict[str, Any]) -> None:
+    """The rules that the two benchmarks' own classes check."""
+    definition, solution = found["definition"], found["solution"]
+    assert solution["definition"] == definition["name"] and solution["author"] and solution["name"]
+    file, function = solution["spec"]["entry_point"].split("::")
+    assert [item["path"] for item in solution["sources"]] == [file] and function == "run"
+    assert all(axis["type"] == "const" and axis["value"] >= 0 for axis in definition["axes"].values())
+    for spec in (*definition["inputs"].values(), *definition["outputs"].values()):
+        assert set(spec["shape"]) <= set(definition["axes"])
+
+
+@pytest.mark.parametrize("form", ["flashinfer-bench", "sol-execbench"])
+def test_reference_and_solution_agree(form: str, tmp_path: Path) -> None:
+    found = export(LINEAR, form, tmp_path)
+    check_documents(found)
+    definition, spec = found["definition"], found["solution"]["spec"]
+    assert list(definition["inputs"]) == ["x", "linear_weight", "linear_bias"]
+    assert spec["destination_passing_style"] is False
+    reference, _ = load_text(definition["reference"])
+    if form == "sol-execbench":
+        assert spec["languages"] == ["cute_dsl"] and spec["target_hardware"] == ["LOCAL"]
+        assert definition["custom_inputs_entrypoint"] == "make_inputs"
+        assert set(found["workload"]["inputs"]) == set(definition["inputs"])
+        operands = reference.make_inputs({}, torch.device("cpu"))
+    else:
+        assert spec["language"] == "python" and found["workload"]["workload"]["inputs"]["x"] == {"type": "random"}
+        sizes = {name: axis["value"] for name, axis in definition["axes"].items()}
+        operands = {
+            name: torch.randn([sizes[axis] for axis in item["shape"]]) for name, item in definition["inputs"].items()
+        }
+    assert list(operands) == list(definition["inputs"])
+    solution, path = load_text(found["solution"]["sources"][0]["content"])
+    with emulated(arch="sm_80", device="H200", source_file=str(path)):
+        result = solution.run(*operands.values())
+    torch.testing.assert_close(result, reference.run(*operands.values()))
+    assert list(result.shape) == [
+        definition["axes"][axis]["value"] for axis in definition["outputs"]["output"]["shape"]
+    ]
+
+
+def test_inputs_that_are_classes(tmp_path: Path) -> None:
+    found = export(CLASSES, "sol-execbench", tmp_path)
+    check_documents(found)
+    made = load_text(found["definition"]["reference"])[0].make_inputs({}, torch.device("cpu"))
+    assert int(made["target"].max()) < 12
+    with pytest.raises(UserError, match="it draws any integers for target"):
+        export(CLASSES, "flashinfer-bench", tmp_path)

@@ -1,0 +1,27 @@
+"""Forms in which a version leaves the workbench: whole files that need nothing of it."""
+
+from __future__ import annotations
+
+from workbench.errors import UserError
+from workbench.records import Facts, Problem
+
+BENCHMARKS = ("flashinfer-bench", "sol-execbench")  # forms of several files
+FORMS = ("kernelbench", "custom-op", *BENCHMARKS)
+
+
+def write(form: str, source: str, problem: Problem, facts: Facts, device: str) -> dict[str, str]:
+    """The files of a version in a form: name -> text, the main one first; a form of one file has no name for it.
+
+    Raises `UserError` for an unknown form, or a version that cannot have it.
+    """
+    if form == "kernelbench":
+        return {"": source}
+    if form == "custom-op":
+        from workbench.codegen.exports.custom_op import write_custom_op  # late: libcst
+
+        return {"": write_custom_op(source, problem, facts)}
+    if form in BENCHMARKS:
+        from workbench.codegen.exports.benchmarks import write_benchmark
+
+        return write_benchmark(form, source, problem, facts, device)
+    raise UserError(f"no form is called {form!r}; there are: {', '.join(FORMS)}")
