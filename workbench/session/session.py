@@ -396,9 +396,5 @@ class Session:
         return recording.save(self.log, path, label)
 
     def export(self, version: Reference = "best", path: str | Path | None = None, form: str = "kernelbench") -> str:
-        """A version as a file that needs nothing of the workbench; also written to `path` if given.
-
-        `form`: "kernelbench" (`ModelNew`), "custom-op" (an operator of torch.library), "flashinfer-bench" or
-        "sol-execbench" (`path` is a folder for solution.json, whose text is returned, definition and workload).
-        """
+        """A version in a form of `codegen.exports.FORMS`, without the workbench; also written to `path` if given."""
         return self.log.export(version, path, form)
