@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from workbench.problems.expressions import DTYPES
 from workbench.proposers.recognition.graph import TORCH_FUNCTIONS
@@ -159,11 +159,13 @@ class AxisNames:
         shape, full = op.result[0].shape, self._at_full.get(op.name)
         if full is not None and len(full) != len(shape):
             full = None
-        near = [] if _torch_name(op) in MIXING else [self._known[name] for name in op.operands if name in self._known]
-        alike = [axes for axes in near if len(axes) == len(shape)]
+        near = [self._known[name] for name in op.operands if name in self._known]
+        if _torch_name(op) in MIXING:
+            hints = [{name for axes in near for name in axes}] * len(shape)
+        else:
+            hints = [{axes[axis] for axes in near if len(axes) == len(shape)} for axis in range(len(shape))]
         found = tuple(
-            self._name_of_two(small, full[axis] if full else None, {axes[axis] for axes in alike})
-            for axis, small in enumerate(shape)
+            self._name_of_two(small, full[axis] if full else None, hints[axis]) for axis, small in enumerate(shape)
         )
         self._known[op.name] = found
         return found
@@ -188,14 +190,14 @@ class AxisNames:
         sizes = {name: (size[self._small], size[self._full]) for name, size in self._varied.items()}
         fitting = {name for name, size in sizes.items() if size == (small, full)}
         if not fitting:
-            return _find_name(sizes, (small, full))
+            return _find_name(sizes, (small, full), hints)
         chosen = fitting & hints if len(fitting) > 1 else fitting
         return next(iter(chosen)) if len(chosen) == 1 else str(full)
 
 
-def _find_name(sizes: Mapping[str, tuple[int, ...]], values: tuple[int, ...]) -> str:
+def _find_name(sizes: Mapping[str, tuple[int, ...]], values: tuple[int, ...], hints: Set[str] = frozenset()) -> str:
     """The size, or else the one product of two sizes, or the one multiple of a size, that has these values in the
-    cases; else, also where several fit, the last value.
+    cases; else, also where several fit, the last value. One of the `hints` goes before what is none.
     """
     if len(set(values)) == 1:
         return str(values[-1])
@@ -207,11 +209,12 @@ def _find_name(sizes: Mapping[str, tuple[int, ...]], values: tuple[int, ...]) ->
         for (name, size), (other, more) in itertools.combinations(sizes.items(), 2)
         if tuple(a * b for a, b in zip(size, more, strict=True)) == values
     ]
-    fitting = products or [
+    multiples = [
         f"{factor}*{name}"
         for name, factor in factors.items()
         if factor and tuple(factor * one for one in sizes[name]) == values
     ]
+    fitting = [name for name in (*products, *multiples) if name in hints] or products or multiples
     return fitting[0] if len(fitting) == 1 else str(values[-1])
 
 
