@@ -255,7 +255,7 @@ def _measured_case(search: Search, problem: Problem, settings: Settings) -> Case
     return None if measured is None else measured.case
 
 
-def _is_short(search: Search, problem: Problem, at: dict[str, int], part: int = 4) -> bool:
+def _is_short(search: Search, problem: Problem, at: dict[str, int], part: int = 3) -> bool:
     """Whether the reference runs at these sizes, within a part of the emulator's budget."""
     measured = search.measure(problem, at)
     return measured is not None and budget_ratio(measured, 2 * ELEMENT_BUDGET // part, FLOP_BUDGET // part) <= 1

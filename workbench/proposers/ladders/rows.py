@@ -11,6 +11,7 @@ from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
 FEW, ONE_CTA = 16, 1 << 14  # at most so many rows cannot fill a device; from so many columns on one CTA takes long
+LONG_ROW = 1 << 16  # from so many columns on, one thread exceeds the emulator's limits (inferred)
 
 
 def row_rungs(context: Context) -> tuple[Rung, ...]:
@@ -45,8 +46,8 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     several_passes = lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024
     named = context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy")
     kept = _kept_rows(wide) if named or several_passes else ()
-    length = lay.columns if lay is not None else _count_classes(context)
-    first = 1 if length >= ONE_CTA else 0  # one thread would walk over very many elements alone
+    # one thread would walk over very many elements alone
+    first = 1 if _count_classes(context) >= ONE_CTA or (lay is not None and lay.columns >= LONG_ROW) else 0
     return (*_more_threads(wide)[first:], *softmax, *kept, *(_shared_rows(wide) if lay is not None else ()))
 
 
