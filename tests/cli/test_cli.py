@@ -654,7 +654,7 @@ def test_a_kernel_of_a_newer_architecture_is_tested_for_that_of_the_device(
 ) -> None:
     """Without --arch; with it, the failure names what is needed."""
     (tmp_path / "dependent.py").write_text(DEPENDENT)
-    done = cutegen("test", "relu", "dependent.py", *SMALL)
+    done = cutegen("test", "relu", "dependent.py", *SMALL, "--lenient")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ptxas refuses the kernel for sm_80: griddepcontrol needs sm_90; tested for sm_90a" in done.stdout
     named = cutegen("test", "relu", "dependent.py", *SMALL, "--arch", "sm_80")
