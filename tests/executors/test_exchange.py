@@ -13,7 +13,7 @@ from workbench import problems
 from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs import client
 from workbench.executors.jobs.client import server
-from workbench.executors.jobs.exchange import read_outputs, write_outputs
+from workbench.executors.jobs.exchange import read_outputs, read_values, write_outputs, write_values
 from workbench.executors.jobs.folder import prepare
 from workbench.records import Candidate, Job, TensorSpec
 
@@ -35,6 +35,23 @@ def test_outputs_come_back_bit_equal(tmp_path: Path) -> None:
     write_outputs(tmp_path / "out" / "a", values)
     for got, value in zip(read_outputs(tmp_path, "out/a", specs), values, strict=True):
         assert got.dtype == value.dtype and torch.equal(got, value)
+
+
+def test_values_keep_their_layout_and_a_short_file_or_a_link_is_refused(tmp_path: Path) -> None:
+    values = [torch.randn(3, 4).T, torch.arange(10)[3:7], 2.5, "text", None, torch.empty(0, 2)]
+    write_values(tmp_path / "values", values)
+    for got, value in zip(read_values(tmp_path / "values"), values, strict=True):
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(got, value) and got.stride() == value.stride()
+            assert got.storage_offset() == value.storage_offset() or not value.numel()
+        else:
+            assert got == value
+    (tmp_path / "link").symlink_to("values")
+    with pytest.raises(OSError):
+        read_values(tmp_path / "link")
+    (tmp_path / "values").write_bytes((tmp_path / "values").read_bytes()[:-1])
+    with pytest.raises(ValueError, match="31 bytes, not 32"):
+        read_values(tmp_path / "values")
 
 
 @pytest.mark.parametrize("link", ["folder", "parent", "file"])

@@ -233,17 +233,21 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
         return sum(self.flops.values())
 
 
-class TermCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+class UncompiledMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+    """A dispatch mode for which torch need not load its compiler (two seconds in each worker)."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing here is compiled."""
+        return False
+
+
+class TermCount(UncompiledMode):
     """Finds the longest sum that runs inside: `terms`, at least 1."""
 
     def __init__(self) -> None:
         super().__init__()
         self.terms = 1
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
-        return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.problems import loading
-from workbench.problems.counting import TermCount, operation_name
+from workbench.problems.counting import TermCount, UncompiledMode, operation_name
 from workbench.problems.results import tensors_of
 from workbench.records import Precision
 
@@ -53,13 +52,8 @@ class Reference:
     eps: float
 
 
-class TruncatedProducts(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+class TruncatedProducts(UncompiledMode):
     """Float32 factors of matrix products and convolutions lose 13 bits, as they do on tensor cores under TF32."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
-        return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
@@ -70,17 +64,12 @@ class TruncatedProducts(TorchDispatchMode):  # type: ignore[misc]  # torch is no
         return func(*args, **(kwargs or {}))
 
 
-class EpsWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+class EpsWatch(UncompiledMode):
     """`eps` is the largest eps of the floating-point results so far; 0 without any."""
 
     def __init__(self) -> None:
         super().__init__()
         self.eps = 0.0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
-        return False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
@@ -92,7 +81,7 @@ class EpsWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed h
         return result
 
 
-class WidenedDtypes(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+class WidenedDtypes(UncompiledMode):
     """Everything in floating point is computed in `wide`, whatever dtype the code names: `.float()`, `.to(x.dtype)`,
     `torch.zeros(n)`, autocast. Conversions to 8 bits and to integers round as they do.
     """
@@ -100,11 +89,6 @@ class WidenedDtypes(TorchDispatchMode):  # type: ignore[misc]  # torch is not ty
     def __init__(self, wide: torch.dtype) -> None:
         super().__init__()
         self.wide = wide
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: torch need not load its compiler (two seconds in each worker), since nothing here is compiled."""
-        return False
 
     def _is_narrow(self, dtype: object) -> bool:
         return isinstance(dtype, torch.dtype) and dtype.is_floating_point and 1 < dtype.itemsize < self.wide.itemsize

@@ -52,9 +52,12 @@ def _write_bytes(file: BinaryIO, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def read_values(path: Path) -> Values:
-    """Read the values of `write_values`, with the same strides and offsets into their memory."""
+    """Read the values of `write_values`, with the same strides and offsets into their memory.
+
+    Raises `OSError` if the file is a link, and `ValueError` if it is too short.
+    """
     out: Values = []
-    with path.open("rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         for entry in json.loads(file.readline()):
             out.append(entry["value"] if "value" in entry else _read_tensor(file, entry))
     return out
@@ -64,7 +67,9 @@ def _read_tensor(file: BinaryIO, entry: Json) -> torch.Tensor:
     dtype, shape, strides = getattr(torch, entry["dtype"]), tuple(entry["shape"]), tuple(entry["strides"])
     tensor, offset = torch.empty(shape, dtype=dtype), int(entry["offset"])  # aligned to 64 bytes, as torch allocates
     if tensor.numel():
-        file.readinto(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[attr-defined]
+        read = file.readinto(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[attr-defined]
+        if read != tensor.nbytes:
+            raise ValueError(f"a tensor has {read} bytes, not {tensor.nbytes}")
         if tensor.stride() != strides or offset:
             size = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
             tensor = torch.zeros(size, dtype=dtype).as_strided(shape, strides, offset).copy_(tensor)
