@@ -8,15 +8,16 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Literal, overload
 
 from workbench.errors import Unavailable, UserError, WorkbenchError
-from workbench.protocols import Executor, Profiler, Proposer
+from workbench.protocols import Executor, Probe, Profiler, Proposer
 from workbench.records import record
 
-Kind = Literal["executor", "proposer", "profiler"]
-Plugin = Executor | Proposer | Profiler
+Kind = Literal["executor", "proposer", "profiler", "probe"]
+Plugin = Executor | Proposer | Profiler | Probe
 GROUPS: dict[Kind, tuple[str, type[Plugin]]] = {
     "executor": ("workbench.executors", Executor),
     "proposer": ("workbench.proposers", Proposer),
     "profiler": ("workbench.profilers", Profiler),
+    "probe": ("workbench.probes", Probe),
 }
 
 
@@ -44,6 +45,8 @@ def load(kind: Literal["executor"], name: str, *, check: bool = True) -> Executo
 def load(kind: Literal["proposer"], name: str, *, check: bool = True) -> Proposer: ...
 @overload
 def load(kind: Literal["profiler"], name: str, *, check: bool = True) -> Profiler: ...
+@overload
+def load(kind: Literal["probe"], name: str, *, check: bool = True) -> Probe: ...
 @overload
 def load(kind: Kind, name: str, *, check: bool = True) -> Plugin: ...
 def load(kind: Kind, name: str, *, check: bool = True) -> Plugin:

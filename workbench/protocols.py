@@ -15,7 +15,9 @@ from typing import Protocol, runtime_checkable
 
 from workbench.errors import Stopped
 from workbench.records import (
+    Advice,
     Ask,
+    Bound,
     Event,
     Exchange,
     Facts,
@@ -168,4 +170,23 @@ class Profiler(Protocol):
 
         Values that it cannot determine are omitted and listed in the notes. Raises `Unavailable`, `Stopped` or
         `WorkerLost`, and `UserError` for a candidate that cannot be profiled.
+        """
+
+
+@runtime_checkable
+class Probe(Protocol):
+    """A micro-profiling tool: looks at one question about a profile, trigger -> analysis -> recommendation."""
+
+    name: str
+    question: str  # that it answers, with a question mark
+    classes: frozenset[str] = frozenset({"memory", "compute", "latency"})  # of kernels that it suits
+
+    def why_not(self) -> str | None:
+        """None if it can run here, else one sentence: why not, and how to get it."""
+        return None
+
+    def look(self, profile: Profile, bound: Bound | None, source: str, /) -> Advice | None:
+        """The advice on a version, `source` being its file; None if there is nothing to say.
+
+        The answer depends on the arguments alone. A field of the profile that is None is unknown.
         """

@@ -35,14 +35,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import workbench.problems as problems
 from workbench.codegen import compile_program
 from workbench.problems import inspection, loading
-from workbench.profilers import ncu_pages
+from workbench.profilers import ncu_metrics, ncu_pages
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Problem
 
 METRICS = {
     **{
-        ours: ncu_pages.METRICS[theirs]
+        ours: ncu_metrics.METRICS[theirs]
         for ours, theirs in (
             ("warp_instructions", "warp_instructions"),
             ("global_load_requests", "l1_load_requests"),

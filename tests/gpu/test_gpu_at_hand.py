@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("home")
     named = {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "cache", "CUTEGEN_CACHE": "compiled", "CUTEGEN_ROOT": "root"}
     paths = {name: str(folder / place) for name, place in named.items()}
-    return {**os.environ, **paths, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **paths, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
 
 
 def start(home: dict[str, str], *arguments: str) -> subprocess.Popen[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.profilers.ncu_pages import METRICS
+from workbench.profilers.ncu_metrics import METRICS
 from workbench.profilers.sass import Instruction
 
 RECORDED = Path(__file__).parent.parent / "bench" / "results" / "h200_profiled_by_ncu.json"

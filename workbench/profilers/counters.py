@@ -11,9 +11,11 @@ from workbench.analysis import devices
 from workbench.analysis.devices import Device
 from workbench.analysis.occupancy import ctas_by_resource, launch_occupancy
 from workbench.analysis.time_model import estimate_time, fitted_model, terms
+from workbench.analysis.time_model.machine_code import count_local_requests
 from workbench.profilers import sass
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import (
+    Facts,
     Finding,
     Job,
     KernelBuild,
@@ -64,11 +66,46 @@ class CounterProfiler(Profiler):
         )
 
 
+def profile_full_size(facts: Facts, source: str, outcome: Outcome) -> Profile | None:
+    """The profile of the call at the full case, from the CTAs that were followed there; None if there are none.
+
+    Nothing is run: a test on the emulator has all that is needed.
+    """
+    work = next((item for item in facts.work if item.case == "full"), None)
+    if work is None or not outcome.full_launches:
+        return None
+    device = devices.find(outcome.device)
+    builds = {build.kernel: build for build in outcome.full_builds}
+    shares = terms.traffic_shares(outcome.full_launches)
+    resident = [
+        (launch, launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.full_launches
+    ]
+    occupancy = tuple((launch.kernel, found.fraction, found.limiter) for launch, found in resident)
+    limits = _limits_of(work, outcome)
+    return Profile(
+        launches=outcome.full_launches,
+        builds=outcome.full_builds,
+        occupancy=occupancy,
+        limits=limits,
+        findings=tuple(finding for launch in outcome.full_launches for finding in launch.findings),
+        summary=_summary(outcome.full_launches, limits, occupancy, ()),
+        device=outcome.device,
+        case=work.case,
+        kernels=tuple(
+            _metrics(launch, builds.get(launch.kernel), device, work, share)
+            for launch, share in zip(outcome.full_launches, shares, strict=True)
+        ),
+        lines=line_profiles(replace(outcome, launches=outcome.full_launches, builds=outcome.full_builds), source),
+    )
+
+
 def _limits(job: Job, outcome: Outcome) -> tuple[tuple[str, float], ...]:
     """Modelled seconds by resource at the full case, summed over launches, largest first; () without a run there."""
     full = next((item for item in job.facts.work if item.case == "full"), None)
-    if full is None or not outcome.full_launches:
-        return ()
+    return _limits_of(full, outcome) if full is not None and outcome.full_launches else ()
+
+
+def _limits_of(full: Work, outcome: Outcome) -> tuple[tuple[str, float], ...]:
     device, constants = devices.find(outcome.device), fitted_model().constants
     builds = {build.kernel: build for build in outcome.full_builds}
     total: Counter[str] = Counter()
@@ -149,6 +186,10 @@ def _metrics(
         l1_hit_rate=1 - launch.paced.l1_missed / asked if asked else None,
         modelled_s=seconds,
         pipes=tuple(sorted(pipes, key=lambda item: -item[1])),
+        stalls=launch.paced.waits,
+        local_requests=count_local_requests(launch, build) * math.prod(launch.grid),
+        active_threads=launch.paced.active_threads,
+        wgmma=launch.paced.wgmma,
     )
 
 
@@ -182,27 +223,66 @@ def _counted_metrics(launch: Launch, build: KernelBuild | None, device: Device) 
         static_shared_bytes=float(shared),
         dynamic_shared_bytes=float(launch.dynamic_shared_bytes),
         waves=math.prod(launch.grid) / (device.sms * max(resident.blocks, 1)),
+        l1_requests=float(total.global_requests),
+        l1_ideal_bytes=32.0 * total.global_ideal_sectors,
+        shared_ideal_wavefronts=float(total.shared_ideal_wavefronts),
+        tensor_flops=tuple((dtype, float(flops)) for dtype, flops in launch.tensor_flops),
+        async_copies=any(name == "async copy" for name, _ in launch.classes),
+        cluster=math.prod(launch.cluster),
+        integer_share=_integer_share(launch),
     )
+
+
+def _integer_share(launch: Launch) -> float | None:
+    """The share of integer, move and branch instructions among all thread-instructions."""
+    whole = sum(count for _, count in launch.classes)
+    return sum(count for name, count in launch.classes if name in ("int", "move", "branch")) / whole if whole else None
 
 
 def line_profiles(outcome: Outcome, source: str) -> tuple[LineProfile, ...]:
     """Machine instructions of the SASS, executed instructions (counted) and waiting cycles (modelled), by line."""
     executed: Counter[int] = Counter()
     waits: dict[int, float] = {}
+    memory: dict[int, LineCounts] = {}
     for launch in outcome.launches:
         for line in launch.lines:
             executed[line.line] += line.instructions
+            memory[line.line] = _add(memory[line.line], line) if line.line in memory else line
         for number, cycles in launch.paced.stalls if launch.paced else ():
             waits[number] = waits.get(number, 0.0) + cycles
     known = {item.line: item for item in sass.source_lines(outcome.builds, source)}
     texts = source.splitlines()
     return tuple(
         replace(
-            known.get(number)
-            or LineProfile(line=number, text=texts[number - 1].strip() if 0 < number <= len(texts) else ""),
+            _add_memory(known.get(number) or LineProfile(line=number, text=_text(texts, number)), memory.get(number)),
             executed=executed[number] / 32 if number in executed else None,
             stalls=(("waiting", waits[number]),) if waits.get(number) else (),
             stall_unit="modelled cycles",
         )
         for number in sorted({*known, *executed, *waits})
     )
+
+
+def _add(one: LineCounts, other: LineCounts) -> LineCounts:
+    """The counts of a source line in two launches together."""
+    names = [name for name in LineCounts.__dataclass_fields__ if name != "line"]
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
+
+
+def _text(texts: Sequence[str], number: int) -> str:
+    return texts[number - 1].strip() if 0 < number <= len(texts) else ""
+
+
+def _add_memory(line: LineProfile, counts: LineCounts | None) -> LineProfile:
+    """The line with what its accesses to memory count."""
+    if counts is None:
+        return line
+    if counts.global_requests:
+        line = replace(line, sectors=float(counts.global_sectors), ideal_sectors=float(counts.global_ideal_sectors))
+    if counts.shared_requests:
+        line = replace(
+            line,
+            wavefronts=float(counts.shared_wavefronts),
+            ideal_wavefronts=float(counts.shared_ideal_wavefronts),
+        )
+    return replace(line, stored_bytes=float(counts.global_write_bytes)) if counts.global_write_bytes else line

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.errors import UserError
-from workbench.profilers import ncu_pages, sass
+from workbench.profilers import ncu_metrics, ncu_pages, sass
 from workbench.profilers.profile_client import ProfiledRun, needs_gpu, run_profiled
 from workbench.profilers.timeline import TimelineProfiler
 from workbench.protocols import PLAIN, Profiler, RunContext
@@ -38,7 +38,7 @@ class NcuProfiler(Profiler):
 
     name = "ncu"
 
-    option_names = ("sections",)  # names of `ncu_pages.SECTIONS`; all sections if none is named
+    option_names = ("sections",)  # names of `ncu_metrics.SECTIONS`; all sections if none is named
 
     def why_not(self) -> str | None:
         """Needs a GPU and ncu. Whether ncu may read counters is known only when it runs."""
@@ -83,10 +83,10 @@ class NcuProfiler(Profiler):
 def select_sections(named: object) -> tuple[str, ...]:
     """The named sections of a report, or all if none is named. Raises `UserError` for an unknown name."""
     chosen = tuple(map(str, named)) if isinstance(named, (list, tuple)) else (str(named),)
-    unknown = [name for name in chosen if name not in ncu_pages.SECTIONS]
+    unknown = [name for name in chosen if name not in ncu_metrics.SECTIONS]
     if unknown:
-        raise UserError(f"no section is called {unknown[0]!r}; there are: {', '.join(ncu_pages.SECTIONS)}")
-    return chosen or tuple(ncu_pages.SECTIONS)
+        raise UserError(f"no section is called {unknown[0]!r}; there are: {', '.join(ncu_metrics.SECTIONS)}")
+    return chosen or tuple(ncu_metrics.SECTIONS)
 
 
 def _fall_back(job: Job, outcome: Outcome, context: RunContext) -> Profile:
@@ -101,8 +101,8 @@ def command(sections: Sequence[str]) -> list[str]:
 
     ncu flushes caches before each pass and leaves clocks as they are. cudaProfilerStart and Stop enclose one call.
     """
-    named = [part for name in sections for section in ncu_pages.SECTIONS[name] for part in ("--section", section)]
-    metrics = ",".join((*ncu_pages.METRICS.values(), *ncu_pages.TENSOR_OPS))
+    named = [part for name in sections for section in ncu_metrics.SECTIONS[name] for part in ("--section", section)]
+    metrics = ",".join((*ncu_metrics.METRICS.values(), *ncu_metrics.TENSOR_OPS))
     return [
         shutil.which("ncu") or "ncu",
         "--clock-control",
@@ -146,7 +146,7 @@ def _is_restricted() -> bool:
 
 
 def profile_of(
-    job: Job, outcome: Outcome, seen: ProfiledRun, sections: Sequence[str] = tuple(ncu_pages.SECTIONS)
+    job: Job, outcome: Outcome, seen: ProfiledRun, sections: Sequence[str] = tuple(ncu_metrics.SECTIONS)
 ) -> Profile:
     """The profile from the files that ncu wrote."""
     kernels, lines, placed, notes = _read_pages(job, seen)

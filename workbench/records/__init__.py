@@ -7,6 +7,7 @@ device's rates) or `measured` (by a clock on a GPU). The three never share a fie
 
 from __future__ import annotations
 
+from workbench.records.advice import NO_ROOM, Advice, Bottleneck, Diagnosis, Measure, Move, Severity
 from workbench.records.base import Mode, Precision, Provenance, Scalar, Settings, Stage, record
 from workbench.records.conversation import Message, Reply, Spent, ToolCall
 from workbench.records.history import Ask, Bound, Decision, Event, RecordedTime, Trial, Verdict, Version
@@ -26,7 +27,10 @@ from workbench.records.profile import Energy, KernelMetrics, LineProfile, Profil
 from workbench.records.proposal import Candidate, Exchange, Proposal
 
 __all__ = [
+    "NO_ROOM",
+    "Advice",
     "Ask",
+    "Bottleneck",
     "Bound",
     "Candidate",
     "Case",
@@ -36,6 +40,7 @@ __all__ = [
     "Decision",
     "Degeneracy",
     "DeviceState",
+    "Diagnosis",
     "Energy",
     "Event",
     "Exchange",
@@ -48,8 +53,10 @@ __all__ = [
     "Launch",
     "LineCounts",
     "LineProfile",
+    "Measure",
     "Message",
     "Mode",
+    "Move",
     "Opened",
     "Operation",
     "Outcome",
@@ -64,6 +71,7 @@ __all__ = [
     "Reply",
     "Scalar",
     "Settings",
+    "Severity",
     "Size",
     "Span",
     "Spent",

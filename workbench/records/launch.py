@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import field
 from typing import Literal
 
-from workbench.records.base import Stage, record
+from workbench.records.base import LATER, Stage, record
 
 _ARGUMENTS = re.compile(r"_(?:tensorptr|CopyAtom|Tiled|Layout|ptr[a-z0-9]+_)|_\d+$")
 
@@ -104,6 +105,10 @@ class CtaTimeline:
     l2_missed: int = 0  # requested sectors that missed the CTA's share of L2
     touched: int = 0  # distinct sectors requested from L2
     stalls: tuple[tuple[int, float], ...] = ()  # (source line, mean cycles that a warp waits there), longest first
+    # (what a warp waits for: memory, barrier, math; mean cycles), longest first; () = not counted
+    waits: tuple[tuple[str, float], ...] = field(default=(), metadata=LATER)
+    # mean threads that are active in an executed warp-instruction, 1 to 32; None = not counted
+    active_threads: float | None = field(default=None, metadata=LATER)
 
 
 @record

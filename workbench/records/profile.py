@@ -45,7 +45,19 @@ class KernelMetrics:
     dynamic_shared_bytes: float | None = None  # per CTA
     waves: float | None = None
     pipes: tuple[tuple[str, float], ...] = ()  # fraction of peak, busiest first (modelled on the emulator)
-    stalls: tuple[tuple[str, float], ...] = ()  # reason -> warp cycles per issued instruction, longest first
+    # reason -> warp cycles per issued instruction (measured), or cycles of a warp of a CTA alone (modelled); longest
+    # first
+    stalls: tuple[tuple[str, float], ...] = ()
+    l1_requests: float | None = None  # warp-level loads and stores of global memory that go through L1
+    l1_ideal_bytes: float | None = None  # what `l1_bytes` would be if every byte of every sector was asked for
+    shared_ideal_wavefronts: float | None = None
+    local_requests: float | None = None  # warp-level loads and stores of local memory: spilled registers
+    active_threads: float | None = None  # mean of an executed warp-instruction, 1 to 32
+    tensor_flops: tuple[tuple[str, float], ...] = ()  # on tensor cores, by torch dtype of the operands
+    wgmma: bool | None = None  # whether warpgroups use the tensor cores
+    async_copies: bool | None = None  # whether it copies to shared memory by cp.async or TMA
+    cluster: int | None = None  # CTAs of a cluster
+    integer_share: float | None = None  # of the thread-instructions that do no floating-point or memory work
 
 
 @record
@@ -62,6 +74,11 @@ class LineProfile:
     executed: float | None = None  # warp-instructions (measured or counted)
     stalls: tuple[tuple[str, float], ...] = ()
     stall_unit: Literal["samples", "modelled cycles"] = "samples"
+    sectors: float | None = None  # 32-byte sectors of global memory that its accesses ask for
+    ideal_sectors: float | None = None
+    wavefronts: float | None = None  # of shared memory
+    ideal_wavefronts: float | None = None
+    stored_bytes: float | None = None  # written to global memory
 
 
 @record

@@ -32,6 +32,8 @@ from workbench.records import CtaTimeline
 L1_HIT, BEYOND, TMA_LATENCY, BARRIER, WGMMA_START = 40, 560, 700, 20, 32
 ALL = slice(None)
 STORE = "store global"
+MATH, MEMORY, BARRIERS = range(3)  # what a warp waits for: rows of `WarpTimeline.waits`
+REASONS = ("math", "memory", "barrier")
 UNROLLED = 4  # iterations of a plain loop that ptxas schedules together (inferred)
 KEPT_GROUPS = 64  # stored groups of committed copies and multiplications
 
@@ -88,6 +90,7 @@ class TimelineMark:
 
     now: Array
     stalls: Array
+    waits: Array
     issued: float
     traffic: TrafficMark
 
@@ -110,6 +113,9 @@ class WarpTimeline:
         self.latest: dict[str, float] = {}  # no warp's entry in `ready` is later
         self.shared: set[str] = set()  # registers of one accumulator, which share an array in `ready`
         self.stalls = np.zeros(len(instructions))
+        self.waits = np.zeros(len(REASONS))  # cycles of all warps by reason
+        self.from_memory: set[str] = set()  # registers that a load wrote last
+        self.executed = self.active = 0  # warp-instructions, and the threads that were active in them
         self.issued = 0.0
         self.here: Array | slice = ALL  # the warps of the current block
         self.base: Array = self.now
@@ -183,12 +189,31 @@ class WarpTimeline:
                 self.ends[step.latency] = start + step.latency
             end = self.ends[step.latency]
         if start is not self.base:
-            self.stalls[n] += float(np.maximum(start - np.maximum(self.last, self.base + self.count), 0).sum())
+            stalled = float(np.maximum(start - np.maximum(self.last, self.base + self.count), 0).sum())
+            self.stalls[n] += stalled
+            self.waits[self._find_reason(step)] += stalled
             self.last = np.maximum(self.last, start)
+        self._mark_loaded(step)
         self.count += step.issue
         self.issued += step.issue * len(self.base)
+        self.executed += len(self.base)
+        self.active += self.b.lanes if active is None else len(active)
         if step.targets and (end is not self.base or any(self.latest.get(n, 0) > self.earliest for n in step.targets)):
             self._set_ready(step.targets, end)
+
+    def _find_reason(self, step: Step) -> int:
+        """What an instruction waits for: the operand that is ready last decides."""
+        if step.waits:
+            return MATH if _group_name(step) == "wgmma" else MEMORY
+        last = max(step.sources, key=lambda name: self.latest.get(name, 0.0))
+        return MEMORY if last in self.from_memory else MATH
+
+    def _mark_loaded(self, step: Step) -> None:
+        """Note whether the registers that an instruction writes come from memory."""
+        if step.kind == "load":
+            self.from_memory.update(step.targets)
+        elif self.from_memory:
+            self.from_memory.difference_update(step.targets)
 
     def _set_ready(self, names: tuple[str, ...], end: Array) -> None:
         """The warps of the block have these registers at `end`."""
@@ -293,8 +318,10 @@ class WarpTimeline:
         np.maximum.at(self.mbarriers, index, when)
 
     def finish_wait(self, lanes: Array, index: Array) -> None:
-        """Lanes go on after their wait at an mbarrier."""
+        """Lanes go on after their wait at an mbarrier, mostly for a bulk copy."""
+        before = float(self.now.sum())
         np.maximum.at(self.now, lanes // WARP, self.mbarriers[index])
+        self.waits[MEMORY] += float(self.now.sum()) - before
 
     def release(self, free: Array) -> None:
         """A barrier of their CTA releases these lanes (a mask) together."""
@@ -303,11 +330,14 @@ class WarpTimeline:
         np.maximum.at(latest, self.b.cta[lanes], self.now[lanes // WARP])
         warps = np.unique(lanes // WARP)
         waited = latest[self.b.cta[warps * WARP]] + BARRIER
+        self.waits[BARRIERS] += float((waited - self.now[warps]).sum())
         self.now[warps] = waited
 
     def take_mark(self) -> TimelineMark:
         """This moment, for `extrapolate`."""
-        return TimelineMark(self.now.copy(), self.stalls.copy(), self.issued, self.memory.take_mark())
+        return TimelineMark(
+            self.now.copy(), self.stalls.copy(), self.waits.copy(), self.issued, self.memory.take_mark()
+        )
 
     def extrapolate(self, marks: list[TimelineMark], count: int) -> None:
         """Let `count` more periods pass, each as the last ones, which began at these marks. All clocks of a CTA go on
@@ -329,6 +359,7 @@ class WarpTimeline:
         of_cluster = of_cta[:: self.b.cluster_size]
         self.due = {key: when + float(of_cluster[key[0]]) for key, when in self.due.items()}
         self.stalls += (self.stalls - first.stalls) * count / len(marks)
+        self.waits += (self.waits - first.waits) * count / len(marks)
         self.issued += (self.issued - first.issued) * count / len(marks)
         self.memory.extrapolate([mark.traffic for mark in marks], count)
 
@@ -355,6 +386,17 @@ class WarpTimeline:
             stalls=tuple(
                 sorted(((line, round(cycles / warps, 1)) for line, cycles in lines.items()), key=lambda item: -item[1])
             ),
+            waits=tuple(
+                sorted(
+                    (
+                        (reason, round(float(cycles) / warps, 1))
+                        for reason, cycles in zip(REASONS, self.waits, strict=True)
+                        if cycles
+                    ),
+                    key=lambda item: -item[1],
+                )
+            ),
+            active_threads=self.active / self.executed if self.executed else None,
         )
 
 

@@ -1,0 +1,96 @@
+"""What probes share: one question per kernel, and how an advice is made of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from workbench.probes.signals import Signals, read_signals
+from workbench.protocols import Probe
+from workbench.records import Advice, Bound, LineProfile, Measure, Move, Profile, Severity
+
+HIGH, MEDIUM = 1.3, 1.1  # gains from which an advice is of high or medium severity (chosen)
+LEAST = 1.02  # a smaller gain is not worth an advice (chosen)
+MORE, LESS, OTHER = "more", "less", "other"
+
+
+def severity_of(gain: float) -> Severity:
+    """How much an advice matters, from the gain that is left."""
+    return "high" if gain >= HIGH else "medium" if gain >= MEDIUM else "low"
+
+
+def moves(*named: tuple[str, str]) -> tuple[Move, ...]:
+    """Moves from pairs of a setting's name and a direction."""
+    return tuple(Move(setting=name, direction=direction) for name, direction in named)  # type: ignore[arg-type]
+
+
+class KernelProbe(Probe):
+    """A probe that looks at each kernel by itself and advises on the one with the largest gain."""
+
+    name = ""
+    question = ""
+    classes = frozenset({"memory", "compute", "latency"})
+
+    def look(self, profile: Profile, bound: Bound | None, source: str, /) -> Advice | None:
+        """The advice for the kernel with the most to gain; None if no kernel triggers."""
+        found = [advice for kernel in read_signals(profile) if (advice := self.examine(kernel, profile, bound, source))]
+        return max(found, key=lambda advice: advice.gain, default=None)
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """The advice for one kernel; None if it does not trigger."""
+        raise NotImplementedError
+
+    def advise(
+        self,
+        kernel: Signals,
+        profile: Profile,
+        *,
+        gain: float,
+        cause: str,
+        action: str,
+        evidence: Sequence[Measure] = (),
+        changes: tuple[Move, ...] = (),
+        line: int | None = None,
+        pattern: str = "",
+    ) -> Advice | None:
+        """An advice whose severity follows from its gain; None if the gain is too small."""
+        if gain < LEAST:
+            return None
+        return Advice(
+            probe=self.name,
+            severity=severity_of(gain),
+            cause=cause,
+            action=action,
+            kernel=kernel.metrics.kernel,
+            line=line,
+            evidence=tuple(evidence),
+            moves=changes,
+            pattern=pattern,
+            gain=gain,
+            provenance="measured" if kernel.metrics.provenance == "measured" else "counted",
+        )
+
+
+def worst_line(lines: Sequence[LineProfile], amount: Callable[[LineProfile], float]) -> int | None:
+    """The line with the largest amount; None if no line has any."""
+    found = max(lines, key=amount, default=None)
+    return found.line if found is not None and amount(found) > 0 else None
+
+
+def most_waited(lines: Sequence[LineProfile], *reasons: str) -> int | None:
+    """The line where warps wait longest, for one of these reasons if samples have reasons."""
+
+    def amount(line: LineProfile) -> float:
+        named = sum(count for reason, count in line.stalls if reason in reasons)
+        return named or sum(count for reason, count in line.stalls if reason == "waiting")
+
+    return worst_line(lines, amount)
+
+
+def excess_sectors(line: LineProfile) -> float:
+    """Sectors beyond the least that the accesses of a line need."""
+    return (line.sectors or 0.0) - (line.ideal_sectors or 0.0)
+
+
+def excess_wavefronts(line: LineProfile) -> float:
+    """Wavefronts beyond the least that the accesses of a line need."""
+    return (line.wavefronts or 0.0) - (line.ideal_wavefronts or 0.0)

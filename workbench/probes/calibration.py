@@ -1,0 +1,32 @@
+"""How often the advice of each probe helped: counted on landscapes by tests/bench/calibrate_probes.py."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib.resources import files
+
+from workbench.records import record
+from workbench.wire import from_plain
+
+
+@record
+class Calibrated:
+    """Results of one probe over all rows of landscapes with counts. A hit is an advised change that made the program at
+    least `calibrate_probes.HIT` times as fast.
+    """
+
+    problems: int = 0  # on which it fired
+    fires: int = 0  # rows that it advised on, with a measured row for its advice
+    hits: int = 0
+    hit_rate: float | None = None
+    mean_gain: float | None = None  # geometric mean of the speed-up by the first advised change that was measured
+
+
+@functools.cache
+def calibrated() -> dict[str, Calibrated]:
+    """The shipped results, by probe; {} for probes without."""
+    path = files(__package__) / "calibrated.json"
+    if not path.is_file():
+        return {}
+    return {name: from_plain(row, Calibrated) for name, row in json.loads(path.read_text())["probes"].items()}

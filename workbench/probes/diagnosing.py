@@ -1,0 +1,98 @@
+"""The diagnosis of a version: both stages of the analysis, the probes' advice, what the bound leaves, the order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from workbench import plugins
+from workbench.probes import two_stage
+from workbench.probes.base import LEAST, severity_of
+from workbench.probes.calibration import Calibrated, calibrated
+from workbench.probes.signals import Signals, read_signals
+from workbench.protocols import Probe
+from workbench.records import Advice, Bound, Diagnosis, Profile
+
+UNKNOWN = 0.1  # hit rate of a probe that was not calibrated (the order of KernelPro's rates)
+
+
+def load_probes() -> tuple[Probe, ...]:
+    """All installed probes that can be loaded, by name."""
+    return tuple(probe for probe in plugins.load_usable("probe") if isinstance(probe, Probe))
+
+
+def diagnose(
+    profile: Profile,
+    bound: Bound | None,
+    source: str,
+    *,
+    seconds: float | None = None,
+    probes: Iterable[Probe] | None = None,
+) -> Diagnosis | None:
+    """The diagnosis of a profile; None if no kernel of it has a time.
+
+    `seconds` is the call's time that the verdict states (default: the sum of the kernels'). `probes` are asked instead
+    of the installed ones that suit the class.
+    """
+    kernels = read_signals(profile)
+    if not kernels:
+        return None
+    measured = two_stage.classify_profile(kernels)
+    analytic = two_stage.classify_bound(bound) if bound is not None else measured
+    chosen, note = two_stage.choose_class(analytic, measured)
+    room = _room(kernels, bound, seconds)
+    asked, skipped = _filter(load_probes() if probes is None else probes, chosen, measured, all_of=probes is not None)
+    found = [advice for probe in asked if (advice := probe.look(profile, bound, source)) is not None]
+    return Diagnosis(
+        device=profile.device,
+        case=profile.case,
+        provenance=profile.provenance,
+        bottleneck=chosen,
+        analytic=analytic,
+        measured=measured,
+        note=note,
+        seconds=seconds or sum(kernel.seconds for kernel in kernels),
+        room=room,
+        advice=rank(_limit(advice, room) for advice in found),
+        skipped=skipped,
+    )
+
+
+def _room(kernels: Sequence[Signals], bound: Bound | None, seconds: float | None) -> float | None:
+    """The call's time over the attainable bound, else over the data sheet's."""
+    if bound is None:
+        return None
+    least = bound.attainable_s or bound.bound_s
+    return (seconds or sum(kernel.seconds for kernel in kernels)) / least if least else None
+
+
+def _filter(
+    probes: Iterable[Probe], chosen: str, measured: str, *, all_of: bool
+) -> tuple[tuple[Probe, ...], tuple[tuple[str, str], ...]]:
+    """(the probes that are asked, the others with the reason)."""
+    classes = two_stage.asked_classes(chosen, measured)  # type: ignore[arg-type]
+    asked: list[Probe] = []
+    skipped: list[tuple[str, str]] = []
+    for probe in sorted(probes, key=lambda probe: probe.name):
+        if all_of or classes & probe.classes:
+            asked.append(probe)
+        else:
+            skipped.append((probe.name, f"not for {' and '.join(sorted(classes))} problems"))
+    return tuple(asked), tuple(skipped)
+
+
+def _limit(advice: Advice, room: float | None) -> Advice:
+    """The advice with the hit rate of its probe, and no more gain than the bound leaves."""
+    known = calibrated().get(advice.probe, Calibrated())
+    gain = advice.gain if room is None else max(min(advice.gain, room), 1.0)
+    return replace(advice, gain=gain, severity=severity_of(gain), hit_rate=known.hit_rate, mean_gain=known.mean_gain)
+
+
+def rank(found: Iterable[Advice]) -> tuple[Advice, ...]:
+    """Advice in the order of its worth: the gain that is left times how often such advice helped, then by name."""
+    kept = [advice for advice in found if advice.gain >= LEAST]
+    return tuple(sorted(kept, key=lambda advice: (-_worth(advice), advice.probe)))
+
+
+def _worth(advice: Advice) -> float:
+    return (advice.gain - 1) * (UNKNOWN if advice.hit_rate is None else 0.5 * UNKNOWN + advice.hit_rate)

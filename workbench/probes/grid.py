@@ -1,0 +1,122 @@
+"""Probes of the launch: its overhead, CTAs that are too few, the tail of the last wave, work that is uneven."""
+
+from __future__ import annotations
+
+import math
+
+from workbench.analysis.time_model import fitted_model
+from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, moves, severity_of
+from workbench.probes.signals import LATENCY, Signals, read_signals
+from workbench.protocols import Probe
+from workbench.records import Advice, Bound, Measure, Profile
+
+OVERHEAD = 0.2  # share of launches and gaps in the call (KernelPro's trigger)
+TAIL = 1.15  # waves rounded up over waves (inferred)
+MANY_WAVES = 6.0  # a last wave after so many does not matter (inferred)
+
+
+class LaunchOverhead(Probe):
+    """Does the call wait for its launches?"""
+
+    name = "launch_overhead"
+    question = "Does the call wait for its launches?"
+    classes = frozenset({"memory", "compute", "latency"})
+
+    def look(self, profile: Profile, bound: Bound | None, source: str, /) -> Advice | None:
+        """Trigger: gaps between kernels, or the model's seconds for a launch, are over OVERHEAD of the call."""
+        kernels = read_signals(profile)
+        busy = sum(kernel.seconds for kernel in kernels)
+        timeline = profile.timeline
+        if timeline is not None and timeline.calls and timeline.total_s:
+            idle, whole, provenance = sum(timeline.launch_gaps), timeline.total_s, "gaps between kernels"
+        else:
+            launches = len(kernels) - 1
+            idle = launches * fitted_model().constants.launch_s + _small(kernels)
+            whole, provenance = busy + launches * fitted_model().constants.launch_s, "launches (modelled)"
+        if not whole or len(kernels) < 2 or idle / whole <= OVERHEAD:
+            return None
+        share = idle / whole
+        gain = 1 / (1 - share * (1 - 1 / len(kernels)))
+        if gain < LEAST:
+            return None
+        return Advice(
+            probe=self.name,
+            severity=severity_of(gain),
+            cause=f"{len(kernels)} launches: {share:.0%} of the call are {provenance}",
+            action="fuse the kernels, replay the call as a CUDA graph, or let launches overlap (programmatic dependent "
+            "launch)",
+            evidence=(
+                Measure(name=provenance, value=share, limit=OVERHEAD, unit="%"),
+                Measure(name="launches", value=float(len(kernels))),
+            ),
+            moves=moves(("parts", LESS), ("splitk", LESS)),
+            pattern="fused epilogue kernel",
+            gain=gain,
+            provenance="measured" if timeline is not None else "modelled",
+        )
+
+
+def _small(kernels: tuple[Signals, ...]) -> float:
+    """Seconds that kernels too short for the device take beyond their work: the start of a CTA each."""
+    constants = fitted_model().constants
+    return sum(constants.start_cycles / kernel.device.clock_hz for kernel in kernels)
+
+
+class Underfilled(KernelProbe):
+    """Are there CTAs for all SMs?"""
+
+    name = "underfilled"
+    question = "Are there CTAs for all SMs?"
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: fewer CTAs than SMs; persistent kernels with a CTA on each SM do not count."""
+        ctas = math.prod(kernel.metrics.grid)
+        if not ctas or ctas >= 0.9 * kernel.device.sms:
+            return None
+        filled = ctas / kernel.device.sms
+        everything = dict.fromkeys(kernel.busy, max(filled, 0.1))
+        everything |= {"DRAM": 1.0, "L2": 1.0}
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain(everything),
+            cause=f"the grid has {ctas} CTAs for {kernel.device.sms} SMs",
+            action="split the work further: smaller tiles, split-K, several CTAs for a row, parts of a reduction",
+            evidence=(Measure(name="CTAs", value=float(ctas), limit=float(kernel.device.sms)),),
+            changes=moves(
+                ("parts", MORE),
+                ("splitk", MORE),
+                ("cluster", MORE),
+                ("tile", LESS),
+                ("split", MORE),
+                ("threads", LESS),
+                ("rows", LESS),
+                ("threads_per_row", MORE),
+            ),
+            pattern="split-k stream-k tile scheduler",
+        )
+
+
+class WaveTail(KernelProbe):
+    """Does the last wave leave SMs idle?"""
+
+    name = "wave_tail"
+    question = "Does the last wave of CTAs leave SMs idle?"
+    classes = frozenset({"compute", "latency", "memory"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: a few waves, the last of which is so small that the rounded number is TAIL times the real one."""
+        waves = kernel.metrics.waves
+        if waves is None or not 1.0 < waves <= MANY_WAVES or math.ceil(waves) / waves <= TAIL:
+            return None
+        ratio = math.ceil(waves) / waves
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain(dict.fromkeys(("tensor cores", "fp32", "issue", "shared memory", LATENCY), 1 / ratio)),
+            cause=f"{waves:.2f} waves of CTAs: the last one leaves {(math.ceil(waves) - waves):.0%} of the SMs idle",
+            action="choose tiles that fill whole waves, a persistent kernel with a tile scheduler, or stream-K",
+            evidence=(Measure(name="waves rounded up over waves", value=ratio, limit=TAIL, unit="x"),),
+            changes=moves(("tile", OTHER), ("splitk", OTHER), ("threads", OTHER), ("parts", OTHER)),
+            pattern="stream-k persistent tile scheduler",
+        )

@@ -1,0 +1,135 @@
+"""Probes of the arithmetic: tensor cores, what feeds them, divergence, index arithmetic, special functions."""
+
+from __future__ import annotations
+
+from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
+from workbench.probes.signals import LATENCY, Signals
+from workbench.records import Advice, Bound, Measure, Profile
+
+FAST = 4.0  # tensor cores are so many times faster at least than fp32 units for the same product (inferred)
+UNFED = 0.6  # share of the tensor cores' rate (inferred)
+LANES = 26.0  # active threads of a warp-instruction, of 32 (inferred)
+ISSUE = 0.5  # share of the issue slots (inferred)
+INTEGER = 0.5  # share of integer, move and branch instructions (inferred)
+TENSOR_DTYPES = ("float16", "bfloat16", "tfloat32", "float8_e4m3fn", "float8_e5m2", "int8")
+
+
+class TensorCores(KernelProbe):
+    """Do matrix products run on tensor cores?"""
+
+    name = "tensor_cores"
+    question = "Do matrix products run on the device's fastest tensor-core instruction?"
+    classes = frozenset({"compute", "memory", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: the problem's FLOPs may use tensor cores and this kernel uses none, or mma.sync on Hopper."""
+        if bound is None or bound.dtype not in TENSOR_DTYPES or bound.flops < bound.least_bytes:
+            return None
+        if kernel.metrics.tensor_flops:
+            return self._slow_path(kernel, profile)
+        if not kernel.metrics.flops or kernel.metrics.flops < 0.3 * bound.flops:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain(dict.fromkeys(("issue", "fp32", "shared memory", LATENCY), 1 / FAST)),
+            cause="the product's FLOPs run on the fp32 units; tensor cores are idle",
+            action="compute the product with tensor cores (mma, on Hopper wgmma)",
+            evidence=(Measure(name="tensor cores", value=kernel.busy["tensor cores"], limit=UNFED, unit="%"),),
+            changes=moves(("mma", MORE), ("schedule", MORE)),
+            line=worst_line(profile.lines, lambda line: line.executed or 0.0),
+            pattern="tiled mma warpgroup",
+        )
+
+    def _slow_path(self, kernel: Signals, profile: Profile) -> Advice | None:
+        if kernel.device.arch != "sm_90a" or kernel.metrics.wgmma is not False:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain(dict.fromkeys(("issue", "shared memory", "tensor cores", LATENCY), 0.6)),
+            cause="the product uses mma.sync, which reaches about 60 % of this device's tensor cores",
+            action="use warpgroups (wgmma) with operands in shared memory, loaded by TMA",
+            evidence=(Measure(name="tensor cores", value=kernel.busy["tensor cores"], limit=UNFED, unit="%"),),
+            changes=moves(("schedule", MORE)),
+            line=most_waited(profile.lines, "math_pipe_throttle"),
+            pattern="wgmma warpgroup mma tma pipeline",
+        )
+
+
+class TensorFeed(KernelProbe):
+    """Do the tensor cores get their operands in time?"""
+
+    name = "tensor_feed"
+    question = "Do the tensor cores get their operands in time?"
+    classes = frozenset({"compute", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: tensor cores are used, but for less than UNFED of the time, and DRAM is not the reason."""
+        share = kernel.busy["tensor cores"]
+        if not kernel.metrics.tensor_flops or not 0.02 < share < UNFED or kernel.busy["DRAM"] > UNFED:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: max(share / UNFED, 0.4), "shared memory": 0.7, "issue": 0.7, "L2": 0.7}),
+            cause=f"tensor cores are busy for {share:.0%} of the time: each tile brings too little work for its loads",
+            action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
+            evidence=(Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),),
+            changes=moves(("tile", MORE), ("schedule", OTHER), ("cluster", MORE), ("stages", MORE)),
+            line=most_waited(profile.lines, "gmma", "math_pipe_throttle"),
+            pattern="cooperative pingpong warpgroup tile",
+        )
+
+
+class Divergence(KernelProbe):
+    """Do the threads of a warp run the same instructions?"""
+
+    name = "divergence"
+    question = "Are the threads of a warp active together?"
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: fewer than LANES of 32 threads are active in the mean instruction."""
+        active = kernel.metrics.active_threads
+        if active is None or active >= LANES:
+            return None
+        share = active / 32
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"issue": share, LATENCY: max(share, 0.5)}),
+            cause=f"{active:.0f} of a warp's 32 threads are active in the mean instruction",
+            action="give all threads of a warp the same branch: whole warps for a row or a part, tails by predicates",
+            evidence=(Measure(name="active threads of a warp", value=active, limit=LANES),),
+            changes=moves(("threads_per_row", OTHER), ("threads", OTHER), ("split", OTHER), ("vector", LESS)),
+            line=most_waited(profile.lines, "branch_resolving"),
+            pattern="predicate tensor residue tail",
+        )
+
+
+class InstructionMix(KernelProbe):
+    """Do the issue slots go to the arithmetic that the problem needs?"""
+
+    name = "instruction_mix"
+    question = "Do the issue slots go to the problem's own arithmetic?"
+    classes = frozenset({"compute", "memory", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: issue slots are busy for over ISSUE of the time, over INTEGER of it with indices and moves."""
+        share, busy = kernel.metrics.integer_share, kernel.busy["issue"]
+        if share is None or share <= INTEGER or busy <= ISSUE:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"issue": 1 - share / 2, LATENCY: 0.8}),
+            cause=f"issue slots are busy for {busy:.0%} of the time, {share:.0%} of it with index arithmetic and moves",
+            action="compute addresses once for several elements: wider vectors, unrolled loops, static layouts",
+            evidence=(
+                Measure(name="issue slots", value=busy, limit=ISSUE, unit="%"),
+                Measure(name="integer instructions", value=share, limit=INTEGER, unit="%"),
+            ),
+            changes=moves(("vector", MORE), ("unroll", MORE), ("rows", MORE), ("filters", MORE), ("thread_tile", MORE)),
+            line=worst_line(profile.lines, lambda line: line.executed or 0.0),
+            pattern="static layout unroll vector",
+        )

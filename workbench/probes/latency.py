@@ -1,0 +1,190 @@
+"""Probes of waiting: memory latency, barriers, the depth of a pipeline, TMA and clusters, the epilogue."""
+
+from __future__ import annotations
+
+import re
+
+from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
+from workbench.probes.signals import LATENCY, Signals
+from workbench.records import Advice, Bound, LineProfile, Measure, Profile
+
+STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trigger)
+BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
+WAITS = 0.5  # share of latency in the time from which waiting is worth an advice (inferred)
+EPILOGUE = 0.25  # share of the warps' waiting after the first store (inferred)
+SHARED_L2 = 0.4  # share of L2 (inferred)
+SHARED_ROOM = 1.5  # a further stage must fit: limit of an SM over what a CTA uses (inferred)
+MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "memory")
+BARRIER_STALLS = ("barrier", "membar")
+ASYNC = re.compile(r"cp_async|cpasync|CopyG2S|PipelineTma|make_tiled_tma_atom")
+
+
+class MemoryLatency(KernelProbe):
+    """Are enough bytes in flight?"""
+
+    name = "memory_latency"
+    question = "Are enough loads in flight to cover the latency of memory?"
+    classes = frozenset({"latency", "memory"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: warps wait for memory for over STALLED of their stalls, and latency is over WAITS of the time."""
+        share = kernel.stall_share(*MEMORY_STALLS)
+        if share <= STALLED or kernel.waiting <= WAITS or kernel.busy["DRAM"] > 0.8:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: 0.6}),
+            cause=f"warps wait for memory in {share:.0%} of their stalls; DRAM is busy for {kernel.busy['DRAM']:.0%}",
+            action="start more loads before the first is needed: unroll, wider vectors, several rows at a time, "
+            "asynchronous copies in stages, or more resident warps",
+            evidence=(
+                Measure(name="stalls for memory", value=share, limit=STALLED, unit="%"),
+                Measure(name="waiting", value=kernel.waiting, limit=WAITS, unit="%"),
+            ),
+            changes=moves(
+                ("unroll", MORE),
+                ("vector", MORE),
+                ("parts", MORE),
+                ("stages", MORE),
+                ("threads_per_row", OTHER),
+                ("threads", OTHER),
+                ("rows", MORE),
+                ("split", MORE),
+            ),
+            line=most_waited(profile.lines, *MEMORY_STALLS),
+            pattern="prefetch unroll cp.async multistage pipeline",
+        )
+
+
+class BarrierStalls(KernelProbe):
+    """Do warps wait for each other?"""
+
+    name = "barrier_stalls"
+    question = "Do warps wait for each other at barriers?"
+    classes = frozenset({"latency", "memory", "compute"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: over BARRIER of the stalls are at barriers."""
+        share = kernel.stall_share(*BARRIER_STALLS)
+        if share <= BARRIER:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: max(1 - share, 0.5)}),
+            cause=f"warps wait at barriers in {share:.0%} of their stalls",
+            action="use fewer barriers: reduce inside warps first, fewer warps for a row, several rows for a barrier, "
+            "or named barriers and a producer warp",
+            evidence=(Measure(name="stalls at barriers", value=share, limit=BARRIER, unit="%"),),
+            changes=moves(("threads_per_row", LESS), ("parts", OTHER), ("schedule", OTHER), ("threads", LESS)),
+            line=most_waited(profile.lines, *BARRIER_STALLS),
+            pattern="warp reduce shuffle named barrier",
+        )
+
+
+class PipelineDepth(KernelProbe):
+    """Do copies run far enough ahead of the arithmetic?"""
+
+    name = "pipeline_depth"
+    question = "Do asynchronous copies run far enough ahead of the arithmetic?"
+    classes = frozenset({"compute", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: over STALLED of the stalls wait for asynchronous copies, and a further stage fits."""
+        share = kernel.stall_share(*MEMORY_STALLS)
+        if not _copies(kernel, source) or share <= STALLED or kernel.busiest[1] > 0.8:
+            return None
+        used = (kernel.metrics.dynamic_shared_bytes or 0.0) + (kernel.metrics.static_shared_bytes or 0.0)
+        if not used or kernel.device.shared_bytes_per_block / used < SHARED_ROOM:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: 0.5}),
+            cause=f"{share:.0%} of the stalls wait for copies, and {used / 1024:.0f} KB of shared memory are used of "
+            f"{kernel.device.shared_bytes_per_block / 1024:.0f}",
+            action="add stages: copies of later tiles run while this one is computed",
+            evidence=(
+                Measure(name="stalls for memory", value=share, limit=STALLED, unit="%"),
+                Measure(
+                    name="shared memory", value=used, limit=float(kernel.device.shared_bytes_per_block), unit="bytes"
+                ),
+            ),
+            changes=moves(("stages", MORE)),
+            line=most_waited(profile.lines, *MEMORY_STALLS),
+            pattern="multistage pipeline stages cp.async tma",
+        )
+
+
+class TmaAndClusters(KernelProbe):
+    """Does a product on Hopper load by TMA, and share operands in clusters?"""
+
+    name = "tma_clusters"
+    question = "Do tiles come by TMA, and do CTAs of a cluster share them?"
+    classes = frozenset({"compute", "latency", "memory"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: a Hopper kernel with wgmma and no cluster, while L2 is busy for over SHARED_L2 of the time."""
+        if kernel.device.arch != "sm_90a" or not kernel.metrics.tensor_flops or kernel.metrics.wgmma is False:
+            return None  # without wgmma `tensor_cores` advises to change the whole path
+        if kernel.metrics.cluster != 1 or kernel.busy["L2"] < SHARED_L2:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"L2": 0.7, LATENCY: 0.9}),
+            cause=f"each CTA loads both operands by itself, and L2 is busy for {kernel.busy['L2']:.0%} of the time",
+            action="put two CTAs into a cluster that share an operand by TMA multicast",
+            evidence=(Measure(name="L2", value=kernel.busy["L2"], limit=SHARED_L2, unit="%"),),
+            changes=moves(("cluster", MORE)),
+            line=most_waited(profile.lines, *MEMORY_STALLS),
+            pattern="tma multicast cluster",
+        )
+
+
+class EpilogueCost(KernelProbe):
+    """Does the epilogue hold up the next tile?"""
+
+    name = "epilogue"
+    question = "Does storing the result hold up the next tile?"
+    classes = frozenset({"compute", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: in a kernel with tensor cores, over EPILOGUE of the waiting is at lines of the store or after it."""
+        if not kernel.metrics.tensor_flops:
+            return None
+        share, line = _after_stores(profile.lines)
+        if share <= EPILOGUE:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: max(1 - share, 0.6), "issue": 0.95}),
+            cause=f"{share:.0%} of the warps' waiting is in the epilogue, while the tensor cores are idle",
+            action="let two warpgroups take turns (pingpong), or store through shared memory by TMA",
+            evidence=(Measure(name="waiting in the epilogue", value=share, limit=EPILOGUE, unit="%"),),
+            changes=moves(("schedule", OTHER), ("store", OTHER), ("tile", LESS)),
+            line=line,
+            pattern="pingpong epilogue tma store",
+        )
+
+
+def _copies(kernel: Signals, source: str) -> bool:
+    """Whether the kernel copies asynchronously: counted, else by the names in its source."""
+    counted = kernel.metrics.async_copies
+    return bool(ASYNC.search(source)) if counted is None else counted
+
+
+def _after_stores(lines: tuple[LineProfile, ...]) -> tuple[float, int | None]:
+    """(share of all waiting at lines from the first store of results on, the line there with the most)."""
+    first = min((line.line for line in lines if line.stored_bytes), default=None)
+    whole = sum(_waiting(line) for line in lines)
+    if first is None or not whole:
+        return 0.0, None
+    late = [line for line in lines if line.line >= first]
+    return sum(map(_waiting, late)) / whole, worst_line(late, _waiting)
+
+
+def _waiting(line: LineProfile) -> float:
+    return sum(amount for _, amount in line.stalls)

@@ -1,0 +1,167 @@
+"""Probes of global memory: coalescing, width of accesses, reuse in L2, repeated reads, the rate of DRAM."""
+
+from __future__ import annotations
+
+from workbench.probes.base import (
+    LESS,
+    MORE,
+    OTHER,
+    KernelProbe,
+    excess_sectors,
+    most_waited,
+    moves,
+    worst_line,
+)
+from workbench.probes.signals import Signals
+from workbench.records import Advice, Bound, Measure, Profile
+
+WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
+WIDE = 16  # bytes of the widest access of a thread
+NARROW = 8.0  # mean bytes of an access that are worth widening (inferred)
+AGAIN = 1.2  # DRAM reads over the least (inferred)
+REPEATED = 1.5  # requested bytes over those that come from beyond L1 (inferred)
+FULL = 0.8  # share of DRAM's rate (KernelPro's trigger)
+
+
+class Coalescing(KernelProbe):
+    """Do the threads of a warp read and write neighbouring addresses?"""
+
+    name = "coalescing"
+    question = "Do the threads of a warp access neighbouring addresses?"
+    classes = frozenset({"memory", "latency", "compute"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: sectors over WASTE times those that the accessed bytes need."""
+        used, least = kernel.metrics.l1_bytes, kernel.metrics.l1_ideal_bytes
+        if not used or not least or used / least <= WASTE:
+            return None
+        ratio = used / least
+        line = worst_line(profile.lines, excess_sectors)
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain(dict.fromkeys(("L1", "L2", "latency"), 1 / ratio)),
+            cause=f"each warp access touches {ratio:.1f}x the 32-byte sectors that its bytes need",
+            action="let consecutive threads take consecutive elements; if the layout forbids it, stage a tile through "
+            "shared memory and write it out transposed",
+            evidence=(Measure(name="sectors over the least", value=ratio, limit=WASTE, unit="x"),),
+            changes=moves(("vector", MORE), ("threads_per_row", MORE), ("tile", OTHER)),
+            line=line,
+            pattern="coalesced copy shared memory transpose",
+        )
+
+
+class AccessWidth(KernelProbe):
+    """Does a thread move 16 bytes with one instruction?"""
+
+    name = "access_width"
+    question = "Does each thread move 16 bytes with one instruction?"
+    classes = frozenset({"memory", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: a mean access of fewer than NARROW bytes for each thread, in a kernel that streams."""
+        width = mean_access(kernel)
+        if width is None or width > NARROW:
+            return None
+        fewer = max(width / WIDE, 0.25)
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"issue": fewer, "L1": fewer, "latency": fewer}),
+            cause=f"a thread moves {width:.0f} bytes with an access of at most {WIDE}",
+            action="use vector accesses of 16 bytes: fewer instructions, and more bytes in flight",
+            evidence=(Measure(name="bytes of an access", value=width, limit=NARROW, unit="bytes"),),
+            changes=moves(("vector", MORE), ("unroll", MORE)),
+            line=worst_line(profile.lines, lambda line: line.sectors or 0.0),
+            pattern="vectorized load 128 bit copy atom",
+        )
+
+
+def mean_access(kernel: Signals) -> float | None:
+    """Mean bytes that a thread moves with one access through L1; None if unknown."""
+    requests, least = kernel.metrics.l1_requests, kernel.metrics.l1_ideal_bytes
+    return least / requests / 32 if requests and least else None
+
+
+class L2Locality(KernelProbe):
+    """Is data read from DRAM once?"""
+
+    name = "l2_locality"
+    question = "Does data that several CTAs need come from DRAM only once?"
+    classes = frozenset({"memory", "compute", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: DRAM traffic of the call over AGAIN times the problem's least bytes."""
+        moved = sum((item.dram_read_bytes or 0.0) + (item.dram_write_bytes or 0.0) for item in profile.kernels)
+        if bound is None or not bound.least_bytes or moved / bound.least_bytes <= AGAIN:
+            return None
+        ratio = moved / bound.least_bytes
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"DRAM": 1 / ratio, "latency": 1 / ratio}),
+            cause=f"DRAM moves {ratio:.1f}x the bytes that the problem needs",
+            action="let CTAs that share data run at the same time (raster, clusters), use larger tiles, or keep the "
+            "data in registers or shared memory between passes; fuse what goes through DRAM in between",
+            evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
+            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), ("cluster", MORE), ("parts", OTHER)),
+            line=most_waited(profile.lines, "long_scoreboard"),
+            pattern="raster order swizzle tile scheduler",
+        )
+
+
+class RepeatedReads(KernelProbe):
+    """Are elements that a CTA needs several times kept on the SM?"""
+
+    name = "repeated_reads"
+    question = "Are elements that a CTA needs several times kept in shared memory or registers?"
+    classes = frozenset({"memory", "compute", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: L1 or L2 are busier than DRAM, with more bytes requested than the problem has."""
+        asked = kernel.metrics.l1_bytes
+        if not asked or bound is None or not bound.least_bytes:
+            return None
+        ratio = asked / bound.least_bytes
+        cached = max(kernel.busy["L1"], kernel.busy["L2"])
+        if ratio <= REPEATED or cached <= kernel.busy["DRAM"]:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain(dict.fromkeys(("L1", "L2", "issue", "latency"), max(1 / ratio, 0.25))),
+            cause=f"the kernel asks L1 for {ratio:.1f}x the bytes of the problem",
+            action="stage tiles in shared memory, or let each thread compute several results from registers",
+            evidence=(Measure(name="requested bytes over the least", value=ratio, limit=REPEATED, unit="x"),),
+            changes=moves(
+                ("tile", MORE), ("thread_tile", MORE), ("kept", MORE), ("filters", MORE), ("rows", MORE), ("mma", MORE)
+            ),
+            line=worst_line(profile.lines, lambda line: line.sectors or 0.0),
+            pattern="shared memory tile cp.async copy",
+        )
+
+
+class DramRate(KernelProbe):
+    """Is DRAM busy all the time?"""
+
+    name = "dram_rate"
+    question = "Is DRAM's rate reached?"
+    classes = frozenset({"memory"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: DRAM busy for over FULL of the time, and no bytes to save: only a smaller problem is faster."""
+        if kernel.busy["DRAM"] <= FULL or bound is None or bound.attainable_s is None:
+            return None
+        seconds = sum(item.duration_s or item.modelled_s or 0.0 for item in profile.kernels)
+        return self.advise(
+            kernel,
+            profile,
+            gain=seconds / bound.attainable_s if seconds else 1.0,
+            cause=f"DRAM is busy for {kernel.busy['DRAM']:.0%} of the time",
+            action="move fewer bytes: fuse with the operation before or after it, or store in 16 bits; "
+            "a last few percent may come from streaming accesses without temporary spikes (fewer, larger CTAs)",
+            evidence=(Measure(name="DRAM", value=kernel.busy["DRAM"], limit=FULL, unit="%"),),
+            changes=moves(("parts", OTHER), ("unroll", OTHER), ("threads", LESS)),
+            line=most_waited(profile.lines, "long_scoreboard"),
+            pattern="persistent streaming kernel",
+        )

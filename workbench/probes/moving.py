@@ -1,0 +1,117 @@
+"""Advised moves of settings: programs that make them, measured in a landscape or written anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+
+from workbench.codegen.canonical import canonical
+from workbench.errors import ProgramError
+from workbench.landscapes import Landscape, Row
+from workbench.landscapes.keys import KEPT, all_settings, distance, strip_settings
+from workbench.language import OPERATIONS, Call, Program, Stage, format_program, parse
+from workbench.records import Move
+
+Value = tuple[object, ...]
+ABSENT: Value = ("absent",)
+Neighbour = tuple[Row, str, Value, Value]  # a measured row, the setting that differs, the program's value, the row's
+
+
+def find_neighbours(place: Landscape, program: str) -> tuple[Neighbour, ...]:
+    """The measured rows that differ from a program in one setting: (row, setting, the program's value, the row's),
+    nearest values first.
+    """
+    own, what = _settings(program), strip_settings(program)
+    found = []
+    for row in place.correct:
+        if strip_settings(row.program) == what and len(changed := _changed(own, _settings(row.program))) == 1:
+            ((name, (old, new)),) = changed.items()
+            found.append((distance({name: old}, {name: new}), row.program, (row, name, old, new)))
+    return tuple(item for _, _, item in sorted(found, key=lambda item: item[:2]))
+
+
+def choose_moved(near: Iterable[Neighbour], wanted: Iterable[Move]) -> Row | None:
+    """Of the neighbours of a program the nearest one that makes the first move that any of them makes."""
+    near = tuple(near)
+    for move in wanted:
+        for row, name, old, new in near:
+            if name == move.setting and goes(move, old, new):
+                return row
+    return None
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _settings(program: str) -> dict[str, Value]:
+    return all_settings(program)
+
+
+def _changed(old: dict[str, Value], new: dict[str, Value]) -> dict[str, tuple[Value, Value]]:
+    """The settings that differ, with both values."""
+    return {
+        name: (old.get(name, ABSENT), new.get(name, ABSENT))
+        for name in {*old, *new}
+        if old.get(name, ABSENT) != new.get(name, ABSENT)
+    }
+
+
+def goes(move: Move, old: Value, new: Value) -> bool:
+    """Whether the step from one value of a setting to another is in the move's direction. Absent is the least; of
+    values with several numbers the product counts.
+    """
+    if move.direction == "other":
+        return True
+    size = [_size(value) for value in (old, new)]
+    return size[1] > size[0] if move.direction == "more" else size[1] < size[0]
+
+
+def _size(value: Value) -> float:
+    if value == ABSENT:
+        return 0.0
+    numbers = [part for part in value if isinstance(part, (int, float)) and not isinstance(part, bool)]
+    product = 1.0
+    for number in numbers:
+        product *= number
+    return product
+
+
+def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, str]]:
+    """Legal programs that make one of the moves and change nothing else, nearest values first."""
+    parsed = parse(program)
+    for move in wanted:
+        for text in _variants(parsed, move):
+            yield move, text
+
+
+def _variants(program: Program, move: Move) -> list[str]:
+    found: dict[str, float] = {}
+    before = canonical(format_program(program))
+    for number, stage in enumerate(program.stages):
+        setting = OPERATIONS[stage.operation.name].setting(move.setting)
+        if setting is None:
+            continue
+        here = next((call.positional for call in stage.settings if call.name == move.setting), ABSENT)
+        values: list[Value] = [value if isinstance(value, tuple) else (value,) for value in setting.values]
+        for value in [*values, ABSENT]:
+            if value == here or not goes(move, here, value):
+                continue
+            changed = _with(program, number, _stage_with(stage, move.setting, value))
+            try:
+                text = canonical(format_program(changed))
+            except ProgramError:
+                continue
+            if text != before:
+                found.setdefault(text, distance({"": here}, {"": value}))
+    return sorted(found, key=lambda text: (found[text], text))
+
+
+def _with(program: Program, number: int, stage: Stage) -> Program:
+    stages = list(program.stages)
+    stages[number] = stage
+    return Program(stages=tuple(stages))
+
+
+def _stage_with(stage: Stage, name: str, value: Value) -> Stage:
+    kept = tuple(call for call in stage.settings if call.name != name)
+    added = () if value == ABSENT else (Call(name=name, positional=value),)
+    return dataclasses.replace(stage, settings=(*kept, *added))

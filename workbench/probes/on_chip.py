@@ -1,0 +1,137 @@
+"""Probes of what an SM holds: banks of shared memory, occupancy, registers, spilled registers."""
+
+from __future__ import annotations
+
+from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, excess_wavefronts, most_waited, moves, worst_line
+from workbench.probes.signals import LATENCY, Signals
+from workbench.records import Advice, Bound, Measure, Profile
+
+CONFLICTS = 1.2  # wavefronts over the least (as for sectors; inferred)
+LOW = 0.5  # occupancy (KernelPro's trigger)
+BUSY = 0.8  # a resource that is busy for this share needs no more warps (a rule of NVIDIA's tools)
+MANY = 96  # registers per thread (KernelPro's trigger)
+SPILLED = 0.01  # share of local accesses among the instructions (inferred)
+
+
+class BankConflicts(KernelProbe):
+    """Do the threads of a warp use different banks of shared memory?"""
+
+    name = "bank_conflicts"
+    question = "Do the threads of a warp use different banks of shared memory?"
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: wavefronts over CONFLICTS times the least for the widths of the accesses."""
+        used = kernel.metrics.shared_wavefronts
+        conflicts = kernel.metrics.shared_bank_conflicts
+        if not used or not conflicts or used / max(used - conflicts, 1.0) <= CONFLICTS:
+            return None
+        ratio = used / max(used - conflicts, 1.0)
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"shared memory": 1 / ratio, LATENCY: max(1 / ratio, 0.5)}),
+            cause=f"accesses to shared memory take {ratio:.1f}x the wavefronts that their bytes need",
+            action="swizzle the shared-memory layout, or pad its rows: a warp's accesses fall on different banks",
+            evidence=(Measure(name="wavefronts over the least", value=ratio, limit=CONFLICTS, unit="x"),),
+            changes=moves(("swizzle", MORE), ("tile", OTHER), ("vector", OTHER)),
+            line=worst_line(profile.lines, excess_wavefronts),
+            pattern="swizzled shared memory layout atom",
+        )
+
+
+class OccupancyLimiter(KernelProbe):
+    """Are there enough warps to hide latency?"""
+
+    name = "occupancy"
+    question = "Are enough warps resident to hide latency, and what limits them?"
+    classes = frozenset({"latency", "memory"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: occupancy under LOW while no unit is busy for BUSY of the time; not for wgmma, which needs few."""
+        resident = kernel.metrics.achieved_occupancy or kernel.metrics.theoretical_occupancy
+        if resident is None or resident >= LOW or kernel.busiest[1] >= BUSY or kernel.metrics.wgmma:
+            return None
+        if (kernel.metrics.waves or 0.0) < 1:  # too few CTAs: `underfilled`
+            return None
+        limiter = kernel.metrics.limiter
+        change = {
+            "registers": (("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS), ("threads", LESS)),
+            "shared memory": (("stages", LESS), ("tile", LESS), ("kept", LESS)),
+            "threads": (("threads", OTHER), ("threads_per_row", OTHER)),
+        }.get(limiter, (("threads", MORE), ("threads_per_row", MORE)))
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: max(resident / LOW, 0.5)}),
+            cause=f"{resident:.0%} of an SM's threads are resident, limited by {limiter or 'the grid'}, and warps wait",
+            action=f"use less of the limiting resource ({limiter or 'CTAs'}), or give each warp more independent work",
+            evidence=(Measure(name="occupancy", value=resident, limit=LOW, unit="%"),),
+            changes=moves(*change),
+            line=most_waited(profile.lines, "long_scoreboard"),
+            pattern="launch bounds occupancy registers",
+        )
+
+
+class RegisterPressure(KernelProbe):
+    """Do registers keep warps off the SM?"""
+
+    name = "register_pressure"
+    question = "Do registers keep warps off the SM?"
+    classes = frozenset({"latency", "memory", "compute"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: over MANY registers a thread, which limit occupancy, while warps wait; not for wgmma."""
+        registers = kernel.metrics.registers
+        resident = kernel.metrics.theoretical_occupancy
+        if not registers or registers <= MANY or kernel.metrics.limiter != "registers" or kernel.metrics.wgmma:
+            return None
+        if resident is None or resident >= LOW or kernel.busiest[1] >= BUSY:
+            return None
+        fewer = MANY / registers
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: max(fewer, 0.5)}),
+            cause=f"{registers} registers a thread leave room for {resident:.0%} of an SM's threads",
+            action="keep fewer values alive: smaller thread tiles, less unrolling, or data in shared memory",
+            evidence=(
+                Measure(name="registers a thread", value=float(registers), limit=float(MANY)),
+                Measure(name="occupancy", value=resident, limit=LOW, unit="%"),
+            ),
+            changes=moves(("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS), ("tile", LESS)),
+            line=most_waited(profile.lines, "long_scoreboard"),
+            pattern="accumulator fragment register tile",
+        )
+
+
+class RegisterSpills(KernelProbe):
+    """Do values go through local memory?"""
+
+    name = "register_spills"
+    question = "Do registers spill to local memory?"
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: local accesses over SPILLED of the warp-instructions, in the machine code or by its counters."""
+        local, executed = kernel.metrics.local_requests, kernel.metrics.warp_instructions
+        if not local or not executed or local / (local + executed) <= SPILLED:
+            return None
+        share = local / (local + executed)
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"L1": 0.5, "L2": 0.5, "DRAM": 0.8, LATENCY: max(1 - 2 * share, 0.3), "issue": 1 - share}),
+            cause=f"{share:.0%} of the instructions move spilled registers to and from local memory",
+            action="keep fewer values alive in a thread: smaller tiles, less unrolling, more threads for a row",
+            evidence=(Measure(name="local accesses per instruction", value=share, limit=SPILLED, unit="%"),),
+            changes=moves(
+                ("kept", LESS),
+                ("thread_tile", LESS),
+                ("unroll", LESS),
+                ("threads_per_row", MORE),
+                ("vector", LESS),
+                ("tile", LESS),
+                ("threads", LESS),
+            ),
+            line=most_waited(profile.lines, "lg_throttle", "long_scoreboard"),
+            pattern="register fragment smaller tile",
+        )
