@@ -11,7 +11,7 @@ import pytest
 from pages import METRICS, NAMES, RECORDED, raw_page, recorded, source_page
 
 from workbench.emulator import emulated
-from workbench.profilers import ncu, ncu_pages, sass
+from workbench.profilers import ncu, ncu_metrics, ncu_pages, sass
 from workbench.records import KernelBuild
 
 SOURCE = """import cutlass
@@ -226,7 +226,7 @@ def test_an_unknown_section_is_named() -> None:
 
     with pytest.raises(UserError, match=r"no section is called 'heat'.*stalls"):
         ncu.select_sections(("heat",))
-    assert ncu.select_sections(()) == tuple(ncu_pages.SECTIONS) and ncu.select_sections(("speed",)) == ("speed",)
+    assert ncu.select_sections(()) == tuple(ncu_metrics.SECTIONS) and ncu.select_sections(("speed",)) == ("speed",)
 
 
 def test_where_there_is_no_gpu_each_says_so_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from the data sheet's dense rate: 2048 fp16 FMAs per cycle and SM.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,6 +35,7 @@ ALL = slice(None)
 STORE = "store global"
 MATH, MEMORY, BARRIERS = range(3)  # what a warp waits for: rows of `WarpTimeline.waits`
 REASONS = ("math", "memory", "barrier")
+Name = TypeVar("Name", int, str)
 UNROLLED = 4  # iterations of a plain loop that ptxas schedules together (inferred)
 KEPT_GROUPS = 64  # stored groups of committed copies and multiplications
 
@@ -383,21 +385,18 @@ class WarpTimeline:
             wgmma=any(step.kind == "wgmma" for step in self.steps),
             l2_missed=self.memory.l2_missed,
             touched=self.memory.touched,
-            stalls=tuple(
-                sorted(((line, round(cycles / warps, 1)) for line, cycles in lines.items()), key=lambda item: -item[1])
-            ),
-            waits=tuple(
-                sorted(
-                    (
-                        (reason, round(float(cycles) / warps, 1))
-                        for reason, cycles in zip(REASONS, self.waits, strict=True)
-                        if cycles
-                    ),
-                    key=lambda item: -item[1],
-                )
+            stalls=_longest_first({line: cycles / warps for line, cycles in lines.items()}),
+            waits=_longest_first(
+                {name: cycles / warps for name, cycles in zip(REASONS, self.waits.tolist(), strict=True)}
             ),
             active_threads=self.active / self.executed if self.executed else None,
         )
+
+
+def _longest_first(cycles: dict[Name, float]) -> tuple[tuple[Name, float], ...]:
+    """Cycles by name, without those that are 0."""
+    found = [(name, round(value, 1)) for name, value in cycles.items() if value]
+    return tuple(sorted(found, key=lambda item: -item[1]))
 
 
 def _group_name(step: Step) -> str:
