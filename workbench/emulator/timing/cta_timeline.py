@@ -195,7 +195,8 @@ class WarpTimeline:
             self.stalls[n] += stalled
             self.waits[self._find_reason(step)] += stalled
             self.last = np.maximum(self.last, start)
-        self._mark_loaded(step)
+        change = self.from_memory.update if step.kind == "load" else self.from_memory.difference_update
+        change(step.targets)
         self.count += step.issue
         self.issued += step.issue * len(self.base)
         self.executed += len(self.base)
@@ -209,13 +210,6 @@ class WarpTimeline:
             return MATH if _group_name(step) == "wgmma" else MEMORY
         last = max(step.sources, key=lambda name: self.latest.get(name, 0.0))
         return MEMORY if last in self.from_memory else MATH
-
-    def _mark_loaded(self, step: Step) -> None:
-        """Note whether the registers that an instruction writes come from memory."""
-        if step.kind == "load":
-            self.from_memory.update(step.targets)
-        elif self.from_memory:
-            self.from_memory.difference_update(step.targets)
 
     def _set_ready(self, names: tuple[str, ...], end: Array) -> None:
         """The warps of the block have these registers at `end`."""
@@ -369,9 +363,8 @@ class WarpTimeline:
         """The timeline: cycles of a CTA, hits, stalls by line."""
         per_cta = self.now.reshape(self.b.count, -1).max(axis=1)
         lines: dict[int, float] = {}
-        for n in np.nonzero(self.stalls)[0].tolist():
-            line = self.instructions[n].line or 0
-            lines[line] = lines.get(line, 0.0) + float(self.stalls[n])
+        for ins, cycles in zip(self.instructions, self.stalls.tolist(), strict=True):
+            lines[ins.line or 0] = lines.get(ins.line or 0, 0.0) + cycles
         warps = max(self.warps, 1)
         return CtaTimeline(
             ctas=self.b.count,
