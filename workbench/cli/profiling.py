@@ -34,10 +34,10 @@ def profile(arguments: argparse.Namespace) -> int:
     from workbench.views.plots import profile as profile_plots
     from workbench.views.text.profile_report import profile_report
 
-    for name in arguments.by.split("+"):
-        plugins.load("profiler", name)  # refuse an unavailable profiler before the problem is inspected
+    for name in arguments.by.split("+"):  # refused before the problem is inspected, unless a session may keep a profile
+        plugins.load("profiler", name, check=not arguments.session)
     with _open_version(arguments) as (session, version):
-        found = session.profile(version.number, arguments.by, sections=arguments.sections)
+        found = session.profile(version.number, arguments.by, again=arguments.again, sections=arguments.sections)
         made = profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
         echo(str(made))
         if arguments.html:
