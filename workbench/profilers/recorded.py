@@ -91,7 +91,9 @@ def shorten(profile: Profile) -> Profile:
             lines=tuple(sorted(launch.lines, key=lambda line: (-line.instructions, line.line))[:COUNTED_KEPT]),
             printed="",
             findings=(),
-            paced=None,
+            paced=dataclasses.replace(launch.paced, stalls=launch.paced.stalls[:COUNTED_KEPT])
+            if launch.paced
+            else None,
         )
         for launch in profile.launches
     )

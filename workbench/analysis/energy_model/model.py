@@ -29,9 +29,11 @@ ELSEWHERE = 2.0  # factor on the width of intervals for other devices than the m
 
 @record
 class Coefficient:
-    """What one event costs, in its unit (`counts.UNITS`)."""
+    """What one event costs, in its unit (`counts.UNITS`); `low` to `high` is the range when one problem is left out."""
 
     value: float
+    low: float
+    high: float
     unit: str
 
 
