@@ -11,6 +11,7 @@ from typing import Required, TypedDict
 
 from workbench.analysis.hunks import hunks
 from workbench.records import KernelBuild, LineCounts, Profile, Verdict, Version
+from workbench.views.text.mime_bundle import format_joules
 
 Cell = int | str
 
@@ -118,8 +119,8 @@ def _energy_phrases(version: Version) -> list[str]:
     """The energies of a call, measured and modelled."""
     measured, modelled = version.energy, version.trials[-1].verdict.energy
     return [
-        *([f"{measured.joules_per_call:.3g} J a call measured on {measured.device}"] if measured else []),
-        *([f"{modelled.joules:.3g} J a call modelled"] if modelled else []),
+        *([f"{format_joules(measured.joules_per_call)} a call measured on {measured.device}"] if measured else []),
+        *([f"{format_joules(modelled.joules)} a call modelled"] if modelled else []),
     ]
 
 
