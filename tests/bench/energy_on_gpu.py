@@ -12,9 +12,10 @@ again.
 
 The method is the profiler's (workbench/profilers/energy.py) with shorter windows: six of 0.9 s after one second of
 idling, three repeats of two windows each, whose starts lie half a period of the sensor apart. The slope is taken over
-0.6 s of a window instead of 0.9 s, so that a step of the counter (100 ms) can shift one window by about 3 %; two windows of opposite
-phase cancel most of it. `interval` is Student's, of 95 %, over the three repeats. They are of one process, so that it
-holds the meter's noise and not what differs between two runs. The loop is warm: data that fit L2 stay there.
+0.6 s of a window instead of 0.9 s, so that a step of the counter (100 ms) can shift one window by about 3 %; two
+windows of opposite phase cancel most of it. `interval` is Student's, of 95 %, over the three repeats. They are of one
+process, so that it holds the meter's noise and not what differs between two runs. The loop is warm: data that fit L2
+stay there.
 """
 
 from __future__ import annotations

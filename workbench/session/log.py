@@ -319,7 +319,7 @@ class LogReader:
 
     @property
     def best(self) -> Version | None:
-        """The fastest correct version that was accepted and whose time is not refused (`SessionLog.best`)."""
+        """The fastest correct version that was accepted and whose time is not refused, or what the rule prefers."""
         return self.log.best
 
     @property
@@ -336,7 +336,7 @@ class LogReader:
         return self.log.store.profiles(self.version(reference).number)
 
     def frame(self) -> DataFrame:
-        """A pandas DataFrame with a row per version: times, joules, tokens, dollars (`version_rows` without devices)."""
+        """A pandas DataFrame with a row per version: times, joules, tokens, dollars (see `version_rows`)."""
         import pandas
 
         rows = [{name: value for name, value in row.items() if name != "device"} for row in version_rows(self.versions)]
