@@ -5,7 +5,8 @@
 
 A row is joined with its counts of full size in results/landscape_counts.jsonl.gz. Its time is the one that was measured
 in the same loop, so that errors of the time model are not in the coefficients. Least squares of predicted / measured
-- 1, each problem with the same weight, no coefficient negative (coordinate descent, which finds the least value). Then every problem is left out once, and its rows are predicted from all others:
+- 1, each problem with the same weight, no coefficient negative (coordinate descent, which finds the least value). Then
+every problem is left out once, and its rows are predicted from all others:
 
     error         0.9 quantile of |log(predicted / measured)| of the rows that were left out
     ratio_error   the same of the ratio of two rows of one problem

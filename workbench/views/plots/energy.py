@@ -257,7 +257,9 @@ def _make_figure(points: Sequence[EnergyPoint], front: Sequence[EnergyPoint], ti
             },
         },
     ]
-    xaxis = {"title": {"text": f"time of a call, {kind}"}, "ticksuffix": "s", "exponentformat": "SI"}
-    yaxis = {"title": {"text": f"energy of a call, {kind}"}, "ticksuffix": "J", "exponentformat": "SI"}
-    layout = figure_layout(title, 400, xaxis=xaxis, yaxis=yaxis, legend={"orientation": "h"})
+    xaxis = {"title": {"text": f"time of a call, {kind}"}, "ticksuffix": "s", "tickformat": "~s"}
+    yaxis = {"title": {"text": f"energy of a call, {kind}"}, "ticksuffix": "J", "tickformat": "~s"}
+    layout = figure_layout(
+        title, 400, xaxis=xaxis, yaxis=yaxis, legend={"orientation": "h", "y": 1, "yanchor": "bottom"}
+    )
     return {"data": data, "layout": layout}
