@@ -1,4 +1,4 @@
-"""Energy on a real GPU: `pytest -m gpu tests/gpu/test_energy.py -s`, about two minutes.
+"""Energy on a real GPU: `pytest -m gpu tests/gpu/test_energy_measured.py -s`, about two minutes.
 
 A rule that needs joules measures those of both versions, keeps them, and measures neither again; the meter's numbers
 hang together: active and idle joules make the corrected ones, and the average power is one that a GPU can draw.
