@@ -122,6 +122,15 @@ def test_modelled_energies_decide_only_beyond_the_error_of_their_ratio(joules: f
     assert found is not None and found.choice == choice and "(modelled)" in found.reason
 
 
+def test_times_of_a_disturbed_run_are_not_equal() -> None:
+    verdict = dataclasses.replace(version(2, 0.5, 0.1).trials[-1].verdict, time_provenance="measured")
+    assert accept_rules.needs_energy("energy-at-equal-time", verdict)
+    disturbed = dataclasses.replace(verdict, disturbed=("another process",))
+    assert not accept_rules.needs_energy("energy-at-equal-time", disturbed)
+    assert not accept_rules.needs_energy("energy-at-equal-time", dataclasses.replace(verdict, distinguishable=True))
+    assert accept_rules.needs_energy("energy-delay", disturbed) and not accept_rules.needs_energy("time", verdict)
+
+
 def test_a_session_on_the_emulator_has_modelled_energies_and_decides_by_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

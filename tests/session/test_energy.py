@@ -167,6 +167,9 @@ def test_one_row_has_time_energy_and_cost(session: Session) -> None:
     assert row["measured_s"] > 0 and row["measured_j"] == 0.9 and {"tokens_in", "cost_usd"} <= set(frame.columns)
     assert row["measured_active_j"] + row["measured_idle_j"] == pytest.approx(row["measured_j"])
     assert row["measured_uncorrected_j"] == pytest.approx(0.63) and row["modelled_j"] is None
+    assert {"measured_j", "measured_s"} <= set(
+        shown := tables.version_frame(session).columns
+    ) and "cost_usd" not in shown
     assert "900 mJ a call (measured on H200" in str(tables.verdict(session.version(2)))
     assert "900 mJ a call measured on H200" in str(tables.history(session))
 

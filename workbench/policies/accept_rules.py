@@ -57,8 +57,16 @@ def check_rule(name: str) -> str:
 
 
 def needs_energy(rule: str, verdict: Verdict) -> bool:
-    """Whether the rule needs the energies of a correct version and its baseline."""
-    return rule == "energy-delay" or (rule == "energy-at-equal-time" and not verdict.distinguishable)
+    """Whether the rule needs the energies of a correct version and its baseline.
+
+    Times of a disturbed run are not the same because they cannot be told apart: then the time decides.
+    """
+    return rule == "energy-delay" or (rule == "energy-at-equal-time" and _is_equal_time(verdict))
+
+
+def _is_equal_time(verdict: Verdict) -> bool:
+    """Whether a version's time is its parent's within the noise of an undisturbed run."""
+    return verdict.speedup is not None and not verdict.distinguishable and not verdict.disturbed
 
 
 def compare_energy(new: Version, old: Version) -> EnergyRatio | str:
@@ -89,7 +97,7 @@ def judge_energy(rule: str, verdict: Verdict, ratio: EnergyRatio, base: int) -> 
         low, high = verdict.speedup_interval or (verdict.speedup, verdict.speedup)
         product, least, most = verdict.speedup * ratio.ratio, low * ratio.low, high * ratio.high
         said = f"{product:.3f}x less energy times time than v{base}: {verdict.speedup:.2f}x its time, {ratio.saving}"
-    elif rule == "energy-at-equal-time" and not verdict.distinguishable:
+    elif rule == "energy-at-equal-time" and _is_equal_time(verdict):
         least, most = ratio.low, ratio.high
         said = f"the time of v{base} within the noise, {ratio.saving}"
     else:
@@ -123,7 +131,7 @@ def find_best(rule: str, fastest: Version, accepted: Sequence[Version]) -> Versi
 
 def _saves_at_equal_time(version: Version, base: Version) -> bool:
     ratio = compare_energy(version, base)
-    return not version.trials[-1].verdict.distinguishable and not isinstance(ratio, str) and ratio.low > 1
+    return _is_equal_time(version.trials[-1].verdict) and not isinstance(ratio, str) and ratio.low > 1
 
 
 def _least_product(fastest: Version, accepted: Sequence[Version]) -> Version:

@@ -234,7 +234,7 @@ HANDLERS: Mapping[str, Handler] = {
     "energy": lambda arguments, cell, state: energy.plot_energy(state.session),
     "history": lambda arguments, cell, state: tables.history(state.session),
     "verify": verify,
-    "compare": lambda arguments, cell, state: state.session.frame(),
+    "compare": lambda arguments, cell, state: tables.version_frame(state.session),
     "status": lambda arguments, cell, state: tables.status(state.session),
     "panel": open_panel,
     "export": export,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from workbench.analysis import coverage, devices
 from workbench.analysis.time_model import FITTED_ON, describe_fit
@@ -14,6 +15,9 @@ from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
 from workbench.views.text.mime_bundle import MimeBundle, format_joules, format_seconds, render_table
 from workbench.views.text.problem_card import format_shapes, headline, list_warnings
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # dtype of the bound -> its mention beside the time; float32 is not mentioned
 PRECISIONS = {"tfloat32": ", tf32 maths", "float16": " in fp16", "bfloat16": " in bf16"}
@@ -214,6 +218,13 @@ def history(session: Session) -> MimeBundle:
         )
         items.append(f'<div style="padding-left:{24 * row["depth"]}px">{html.escape(lines[-1].strip())}</div>')
     return MimeBundle("\n".join(lines), html="".join(items))
+
+
+def version_frame(session: Session) -> DataFrame:
+    """`Session.frame()` without the columns of energy and cost that no version has."""
+    found = session.frame()
+    extra = [name for name in found.columns if name.endswith(("_j", "_usd")) or name.startswith("tokens_")]
+    return found.drop(columns=[name for name in extra if found[name].isna().all()])
 
 
 def status(session: Session) -> MimeBundle:
