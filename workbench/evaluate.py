@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 
 from workbench import landscapes
 from workbench.analysis import coverage, devices, integrity, speed_of_light, statistics
+from workbench.analysis.energy_model import estimate_energy
 from workbench.analysis.time_model import TimeEstimate, compare_times, estimate_time
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import (
     Bound,
+    EnergyEstimate,
     Failure,
     Job,
     Outcome,
@@ -75,6 +77,8 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         untested=coverage.untested_sizes(job.facts, outcome),
         tested=coverage.tested_inputs(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound, timed.seconds),
+        energy=timed.energy,
+        energy_note=timed.energy_note,
     )
 
 
@@ -87,13 +91,15 @@ def _recorded_speedup(before: RecordedTime | None, now: RecordedTime | None) -> 
 
 @record
 class _Time:
-    """The time of an outcome."""
+    """The time of an outcome, and beside a modelled time the modelled energy, or why there is none."""
 
     seconds: float | None = None
     provenance: Provenance | None = None
     interval: tuple[float, float] | None = None
     limit: str = ""
     note: str = ""
+    energy: EnergyEstimate | None = None
+    energy_note: str = ""
 
 
 def _measured(outcome: Outcome) -> _Time:
@@ -102,14 +108,17 @@ def _measured(outcome: Outcome) -> _Time:
 
 
 def _modelled(job: Job, outcome: Outcome) -> _Time:
-    estimate = estimate_outcome(job, outcome)
-    if estimate is None:
+    estimate, work = estimate_outcome(job, outcome), _find_work(job, "full")
+    if estimate is None or work is None:
         return _Time(note=outcome.full_note)
+    energy = estimate_energy(outcome.full_launches, devices.find(outcome.device), work, estimate)
     return _Time(
         seconds=estimate.seconds,
         provenance="modelled",
         interval=(estimate.low_s, estimate.high_s),
         limit=estimate.limit,
+        energy=None if isinstance(energy, str) else energy,
+        energy_note=energy if isinstance(energy, str) else "",
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from workbench.records import record
 
 START = "0" * 64  # the hash before the first entry
-CHAINED = ("problem", "version", "trial", "decision", "event", "exchange")
+CHAINED = ("problem", "version", "trial", "decision", "event", "exchange", "profile")
 TABLE = """
     CREATE TABLE chain (
         position INTEGER PRIMARY KEY, kind TEXT NOT NULL, row INTEGER NOT NULL, digest TEXT NOT NULL,
@@ -46,9 +46,15 @@ def append(db: sqlite3.Connection, kind: str, row: int) -> None:
 
 def append_all(db: sqlite3.Connection) -> None:
     """Append the entries of the rows that a log without a chain has."""
-    for kind in CHAINED:
+    for kind in _list_tables(db):
         for (row,) in db.execute(f"SELECT rowid FROM {kind} ORDER BY rowid").fetchall():
             append(db, kind, row)
+
+
+def _list_tables(db: sqlite3.Connection) -> tuple[str, ...]:
+    """The tables of the chain that a log has; one of an older workbench lacks those that came later."""
+    known = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return tuple(kind for kind in CHAINED if kind in known)
 
 
 def read_head(db: sqlite3.Connection) -> str:
@@ -74,13 +80,13 @@ def find_damage(db: sqlite3.Connection) -> tuple[Damage, ...]:
 
 
 def _find_broken_entries(db: sqlite3.Connection) -> Iterator[Damage]:
-    head, expected = START, 1
+    head, expected, tables = START, 1, _list_tables(db)
     for position, kind, row, digest, found in db.execute("SELECT * FROM chain ORDER BY position").fetchall():
         if position != expected:
             yield Damage(kind="chain", row=expected, version=None, message=f"entries before entry {position} are gone")
         expected, link = position + 1, _link(head, kind, row, digest)
         head = found  # so that one edit is named once
-        now = _row_digest(db, kind, row) if kind in CHAINED else ""
+        now = _row_digest(db, kind, row) if kind in tables else ""
         if not now:
             yield _describe(db, kind, row, "is gone")
         elif now != digest:
@@ -90,7 +96,7 @@ def _find_broken_entries(db: sqlite3.Connection) -> Iterator[Damage]:
 
 
 def _find_unchained(db: sqlite3.Connection) -> Iterator[Damage]:
-    for kind in CHAINED:
+    for kind in _list_tables(db):
         query = f"SELECT rowid FROM {kind} WHERE rowid NOT IN (SELECT row FROM chain WHERE kind = ?) ORDER BY rowid"
         for (row,) in db.execute(query, (kind,)).fetchall():
             yield _describe(db, kind, row, "was inserted by another program")
@@ -98,7 +104,7 @@ def _find_unchained(db: sqlite3.Connection) -> Iterator[Damage]:
 
 def _find_missing_triggers(db: sqlite3.Connection) -> Iterator[Damage]:
     known = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-    for kind in (*CHAINED, "chain"):
+    for kind in (*_list_tables(db), "chain"):
         missing = [verb for verb in ("update", "delete") if f"{kind}_{verb}" not in known]
         if missing:
             message = f"the trigger against {' and '.join(missing)} of the table {kind} is gone"
@@ -109,7 +115,7 @@ def _describe(db: sqlite3.Connection, kind: str, row: int, what: str) -> Damage:
     version, of = None, ""
     if kind == "version":
         version = row
-    elif kind in ("trial", "decision"):
+    elif kind in OF_VERSION and kind in _list_tables(db):
         found = db.execute(f"SELECT version FROM {kind} WHERE rowid = ?", (row,)).fetchone()
         version = int(found[0]) if found else None
         of = f" of v{version}" if version is not None else ""
@@ -117,10 +123,12 @@ def _describe(db: sqlite3.Connection, kind: str, row: int, what: str) -> Damage:
     return Damage(kind=kind, row=row, version=version, message=f"{name} {what}{LOST.get(kind, '')}")
 
 
+OF_VERSION = ("trial", "decision", "profile")  # tables whose rows belong to a version
 LOST = {
     "version": "; its trials and decisions are not believed",
     "trial": "; it is not believed, test the version again",
     "decision": "; it does not count, decide again",
+    "profile": "; it is not shown, profile the version again",
 }
 
 

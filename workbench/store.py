@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -15,7 +16,21 @@ from typing import Any, TextIO, TypedDict, TypeVar, cast
 from workbench import hash_chain
 from workbench.errors import UserError, WorkbenchError
 from workbench.hash_chain import Damage
-from workbench.records import Decision, Exchange, Facts, Outcome, Problem, Proposal, Spent, Trial, Version
+from workbench.records import (
+    Decision,
+    Energy,
+    Exchange,
+    Facts,
+    Outcome,
+    Problem,
+    Profile,
+    Proposal,
+    Spent,
+    StoredProfile,
+    Trial,
+    Version,
+)
+from workbench.store_schema import MIGRATIONS, TABLES
 from workbench.wire import content_hash, dumps, loads
 
 T = TypeVar("T")
@@ -33,31 +48,9 @@ class Meta(TypedDict, total=False):
     cold_l2: bool
     llm: dict[str, ModelValue]  # settings of the language model
     spent: Spent
+    accept_rule: str  # by which versions are accepted (policies.accept_rules); "" and absent are the default
 
 
-MIGRATIONS = (
-    """
-    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-    CREATE TABLE problem (id INTEGER PRIMARY KEY, record TEXT NOT NULL, facts TEXT NOT NULL);
-    CREATE TABLE version (
-        number INTEGER PRIMARY KEY, parent INTEGER REFERENCES version(number), proposal TEXT NOT NULL,
-        source_hash TEXT NOT NULL, path TEXT NOT NULL, at TEXT NOT NULL);
-    CREATE TABLE trial (
-        id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), job_hash TEXT NOT NULL,
-        record TEXT NOT NULL, at TEXT NOT NULL);
-    CREATE TABLE decision (
-        id INTEGER PRIMARY KEY, version INTEGER NOT NULL REFERENCES version(number), record TEXT NOT NULL,
-        at TEXT NOT NULL);
-    CREATE TABLE event (id INTEGER PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL);
-    CREATE INDEX trial_version ON trial(version);
-    CREATE INDEX trial_job ON trial(job_hash);
-    """,
-    """
-    CREATE TABLE exchange (id INTEGER PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL);
-    """,
-    hash_chain.TABLE,
-)
-TABLES = (*hash_chain.CHAINED, "chain")
 LEFTOVER = re.compile(r"v\d{3,}_[0-9a-f]{8}\.py|\.v\d{3,}_[0-9a-f]{8}\.py\.\d+")
 
 
@@ -161,7 +154,7 @@ class Store:
                     ) from error
                 raise
 
-    def _select(self, query: str, *values: str) -> list[tuple[Any, ...]]:  # columns as SQLite types them
+    def _select(self, query: str, *values: str | int) -> list[tuple[Any, ...]]:  # columns as SQLite types them
         with self.lock:
             return self.db.execute(query, values).fetchall()
 
@@ -264,12 +257,57 @@ class Store:
 
         An old database that is opened for reading has no table of them; the result is empty then.
         """
-        if not self._select("SELECT 1 FROM sqlite_master WHERE name = 'exchange'"):
+        if not self._has_table("exchange"):
             return {}
         return {
             number: loads(text, Exchange)
             for number, text in self._select("SELECT id, record FROM exchange ORDER BY id")
         }
+
+    def add_profile(self, stored: StoredProfile) -> None:
+        """Append a profile of a version. Its energy is also a column of its own, without samples (`Version.energy`)."""
+        found = stored.profile
+        energy = dataclasses.replace(found.energy, samples=(), marks=()) if found.energy is not None else None
+        columns: Columns = {
+            "version": stored.version,
+            "source_hash": stored.source_hash,
+            "profiler": found.by,
+            "device": found.device,
+            "options": json.dumps(stored.options),
+            "record": dumps(found),
+            "energy": dumps(energy) if energy is not None else None,
+            "at": stored.at,
+        }
+        with self._transaction() as db:
+            self._insert(db, "profile", columns)
+
+    def profiles(self, version: int) -> tuple[StoredProfile, ...]:
+        """The profiles of a version, oldest first, that are as they were written."""
+        query = "SELECT id, source_hash, options, record, at FROM profile WHERE version = ? ORDER BY id"
+        return tuple(
+            StoredProfile(
+                version=version,
+                source_hash=digest,
+                options=tuple((str(name), str(value)) for name, value in json.loads(options)),
+                profile=loads(text, Profile),
+                at=at,
+            )
+            for row, digest, options, text, at in (self._select(query, version) if self._has_table("profile") else ())
+            if self._is_believed("profile", row, version)
+        )
+
+    def _energies(self) -> dict[int, Energy]:
+        """Version number -> the energy that was measured last."""
+        query = "SELECT id, version, energy FROM profile WHERE energy IS NOT NULL ORDER BY id"
+        return {
+            number: loads(text, Energy)
+            for row, number, text in (self._select(query) if self._has_table("profile") else ())
+            if self._is_believed("profile", row, number)
+        }
+
+    def _has_table(self, name: str) -> bool:
+        """Whether the database has a table; an old one that is opened for reading lacks those that came later."""
+        return bool(self._select("SELECT 1 FROM sqlite_master WHERE name = ?", name))
 
     def events(self, kind: type[T]) -> list[T]:
         """All events of the log as records of `kind`."""
@@ -299,7 +337,7 @@ class Store:
         for row, number, text in self._select("SELECT id, version, record FROM trial ORDER BY id"):
             if self._is_believed("trial", row, number):
                 trials.setdefault(number, []).append(loads(text, Trial))
-        standing = standing_decisions(self.decisions())
+        standing, energies = standing_decisions(self.decisions()), self._energies()
         return tuple(
             Version(
                 number=number,
@@ -310,6 +348,7 @@ class Store:
                 trials=tuple(trials.get(number, ())),
                 decision=standing.get(number),
                 at=at,
+                energy=energies.get(number),
             )
             for number, parent, proposal, digest, name, at in self._select(
                 "SELECT number, parent, proposal, source_hash, path, at FROM version ORDER BY number"

@@ -22,7 +22,7 @@ PLAYBACK = "replay"  # the value of --by that plays a recording instead of runni
 def run(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem, or continue a stored session."""
     start_workers(arguments, "inspect", "candidate")
-    from workbench.views.commands.problems import choose_l2
+    from workbench.views.commands.problems import choose_l2, choose_rule
     from workbench.views.text import tables
     from workbench.views.text.card_page import show_card
     from workbench.views.text.problem_card import describe_problem
@@ -30,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_arguments(arguments)
     with _open_session(arguments) as session:
         choose_l2(session, arguments)
+        choose_rule(session, arguments)
         _print_events(session)
         echo(str(tables.status(session) if arguments.resume else show_card(describe_problem(session))))
         try:

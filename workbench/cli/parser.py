@@ -35,6 +35,7 @@ FUNCTIONS: Mapping[str, CommandFunction] = {
     "doctor": tools.doctor,
     "emulate": tools.emulate,
     "explain": tools.explain,
+    "energy": sessions.energy,
     "export": sessions.export,
     "format": tools.format_text,
     "history": sessions.history,

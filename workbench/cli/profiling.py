@@ -34,10 +34,10 @@ def profile(arguments: argparse.Namespace) -> int:
     from workbench.views.plots import profile as profile_plots
     from workbench.views.text.profile_report import profile_report
 
-    for name in arguments.by.split("+"):
-        plugins.load("profiler", name)  # refuse an unavailable profiler before the problem is inspected
+    for name in arguments.by.split("+"):  # refused before the problem is inspected, unless a session may keep a profile
+        plugins.load("profiler", name, check=not arguments.session)
     with _open_version(arguments) as (session, version):
-        found = session.profile(version.number, arguments.by, sections=arguments.sections)
+        found = session.profile(version.number, arguments.by, again=arguments.again, sections=arguments.sections)
         made = profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
         echo(str(made))
         if arguments.html:
@@ -62,12 +62,11 @@ STYLE = (
 @contextlib.contextmanager
 def _open_version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Version]]:
     """The session and the version of the arguments. For a candidate file the session is temporary."""
-    from workbench.session import Session
     from workbench.views.commands.problems import candidate_version, check_candidate, load_problem, read_source
     from workbench.views.commands.validation import check_kernel, check_order
 
     if arguments.session:
-        with Session.open(arguments.session, write=False) as session:
+        with _open_stored(arguments.session) as session:
             session.subscribe(print_wait)
             yield session, session.version(arguments.chosen or arguments.candidate or "best")
         return
@@ -82,6 +81,16 @@ def _open_version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Vers
         check_kernel(arguments.candidate, read_source(Path(arguments.candidate)), problem)
     with tempfile.TemporaryDirectory() as root, create_session(arguments, problem, root=root) as session:
         yield session, candidate_version(session, arguments.candidate, test=False)
+
+
+def _open_stored(name: str) -> Session:
+    """Open a stored session for writing, so that it keeps the profile; for reading if another process works on it."""
+    from workbench.session import Session
+
+    try:
+        return Session.open(name)
+    except UserError:
+        return Session.open(name, write=False)
 
 
 def calibrate(arguments: argparse.Namespace) -> int:

@@ -114,6 +114,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 def history(arguments: argparse.Namespace) -> int:
     """Print the version tree of a session, or the names of the stored sessions."""
+    from workbench.analysis.version_rows import version_rows
     from workbench.session import Session
     from workbench.views.text import tables
 
@@ -125,9 +126,29 @@ def history(arguments: argparse.Namespace) -> int:
         return OK
     with _open_stored(arguments.session) as session:
         if wants_json():
-            print_json(tables.version_rows(session))
+            print_json(version_rows(session.versions))
         else:
             print(tables.history(session))
+    return OK
+
+
+def energy(arguments: argparse.Namespace) -> int:
+    """Print energy against time of a session's versions; with --svg also write the picture."""
+    from workbench.views.plots.energy import find_front, find_points, plot_energy
+    from workbench.wire import to_plain
+
+    with _open_stored(arguments.session) as session:
+        shown = plot_energy(session)
+        points = find_points(session.versions, session.device)
+    echo(str(shown))
+    if arguments.svg:
+        if not shown.svg:
+            raise UserError(f"{arguments.svg} is not written: {shown}")
+        Path(arguments.svg).write_text(shown.svg, encoding="utf-8")
+        echo(f"written to {arguments.svg}")
+    if wants_json():
+        front = {point.version for point in find_front(points)}
+        print_json([{**to_plain(point), "on_front": point.version in front} for point in points])
     return OK
 
 

@@ -9,8 +9,8 @@ from workbench.errors import UserError
 
 FOLDER = Path(__file__).parent
 ORDER = (
-    *("index", "tutorials", "magics", "command_line", "language", "emulator", "timing", "kernels"),
-    *("gate", "plugins", "api", "architecture", "measurements", "glossary", "contributing"),
+    *("index", "tutorials", "magics", "command_line", "language", "emulator", "timing", "energy"),
+    *("kernels", "gate", "plugins", "api", "architecture", "measurements", "glossary", "contributing"),
 )  # as a reader goes through them
 
 

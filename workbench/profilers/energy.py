@@ -111,10 +111,10 @@ class Sampler(threading.Thread):
 def profile_of(job: Job, outcome: Outcome, seen: ProfiledRun, readings: Sequence[Reading]) -> Profile:
     """The profile from the loop's marks and the readings of the counter."""
     notes = [f"the candidate did not get through: {seen.failure.message}"] if seen.failure else []
-    energy = None
+    energy, device = None, outcome.device or job.device
     try:
         left = json.loads(seen.text("marks.json") or "{}")
-        energy = compute_energy(readings, left["marks"], left["windows"]) if left else None
+        energy = compute_energy(readings, left["marks"], left["windows"], device) if left else None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration, ArithmeticError) as error:
         notes.append(f"the loop's marks cannot be read: {error}")
     if energy is None and not notes:
@@ -128,7 +128,7 @@ def profile_of(job: Job, outcome: Outcome, seen: ProfiledRun, readings: Sequence
         summary=summary(energy) if energy else "no energy",
         provenance="measured",
         by="energy",
-        device=outcome.device or job.device,
+        device=device,
         case="full",
         energy=energy,
         notes=tuple(notes),
@@ -156,7 +156,7 @@ def interpolate(readings: Sequence[Reading], when: float) -> float:
 
 
 def compute_energy(
-    readings: Sequence[Reading], marks: Sequence[tuple[str, float]], windows: Sequence[Json]
+    readings: Sequence[Reading], marks: Sequence[tuple[str, float]], windows: Sequence[Json], device: str = ""
 ) -> Energy | None:
     """Energy of one call from the counter's readings and the loop's marks.
 
@@ -188,6 +188,7 @@ def compute_energy(
         seconds_per_call=busy_s / calls,
         samples=tuple((round(t - zero, 4), round(joules - base, 3)) for t, joules in readings[::step]),
         marks=tuple((name, round(when - zero, 4)) for name, when in begun),
+        device=device,
     )
 
 
@@ -207,6 +208,7 @@ def summary(energy: Energy) -> str:
     return (
         f"{energy.joules_per_call:.3g} J a call "
         f"({energy.low_joules:.3g} to {energy.high_joules:.3g} over the windows), "
+        f"{energy.active_joules:.3g} J above idle, "
         f"{energy.average_w:.0f} W on average, {energy.idle_w:.0f} W idle; "
         f"uncorrected {energy.uncorrected_joules:.3g} J (measured)"
     )

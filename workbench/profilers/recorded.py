@@ -14,6 +14,7 @@ from workbench.wire import from_plain, to_plain
 FOLDER = Path(__file__).parent / "recordings"
 SCHEMA = 1
 STALLS_KEPT, LINES_KEPT, SPANS_KEPT, SAMPLES_KEPT = 6, 40, 60, 150
+COUNTED_KEPT = 40  # source lines of a launch with their counters
 
 
 @record
@@ -77,6 +78,31 @@ def compact(profile: Profile) -> Profile:
         if profile.timeline
         else None,
     )
+
+
+def shorten(profile: Profile) -> Profile:
+    """`compact`, and the launches with the source lines that views show: what a session keeps, some 10 KB a kernel.
+
+    Left out are PTX, SASS, printed text, and lines of launches beyond the busiest COUNTED_KEPT.
+    """
+    launches = tuple(
+        dataclasses.replace(
+            launch,
+            lines=tuple(sorted(launch.lines, key=lambda line: (-line.instructions, line.line))[:COUNTED_KEPT]),
+            printed="",
+            findings=(),
+            paced=dataclasses.replace(launch.paced, stalls=launch.paced.stalls[:COUNTED_KEPT])
+            if launch.paced
+            else None,
+        )
+        for launch in profile.launches
+    )
+    return dataclasses.replace(compact(profile), launches=launches)
+
+
+def is_worth_keeping(profile: Profile) -> bool:
+    """Whether a profile has any numbers: one without is of a run that failed."""
+    return bool(profile.kernels or profile.lines or profile.timeline or profile.energy or profile.launches)
 
 
 def save(path: str | Path, found: Sequence[Recorded]) -> None:

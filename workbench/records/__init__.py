@@ -23,7 +23,16 @@ from workbench.records.launch import (
 )
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, WrongValues
 from workbench.records.problem import Case, Degeneracy, Facts, Opened, Operation, Problem, Size, TensorSpec, Work
-from workbench.records.profile import Energy, KernelMetrics, LineProfile, Profile, Span, Timeline
+from workbench.records.profile import (
+    Energy,
+    EnergyEstimate,
+    KernelMetrics,
+    LineProfile,
+    Profile,
+    Span,
+    StoredProfile,
+    Timeline,
+)
 from workbench.records.proposal import Candidate, Exchange, Proposal
 
 __all__ = [
@@ -42,6 +51,7 @@ __all__ = [
     "DeviceState",
     "Diagnosis",
     "Energy",
+    "EnergyEstimate",
     "Event",
     "Exchange",
     "Facts",
@@ -76,6 +86,7 @@ __all__ = [
     "Span",
     "Spent",
     "Stage",
+    "StoredProfile",
     "TensorSpec",
     "Timeline",
     "Timing",

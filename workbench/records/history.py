@@ -9,6 +9,7 @@ from workbench.records.base import LATER, Provenance, Scalar, record
 from workbench.records.launch import Failure
 from workbench.records.outcome import Outcome
 from workbench.records.problem import Facts, Problem
+from workbench.records.profile import Energy, EnergyEstimate
 from workbench.records.proposal import Proposal
 
 
@@ -76,6 +77,8 @@ class Verdict:
     # what the cases had: "rows from 0 to 2049", "values: drawn, large", "layouts: as given, transposed"
     tested: tuple[str, ...] = field(default=(), metadata=LATER)
     refused: str = ""  # set for a time below the device's limit; only a person can accept it, with force
+    energy: EnergyEstimate | None = field(default=None, metadata=LATER)  # beside a modelled time
+    energy_note: str = field(default="", metadata=LATER)  # why there is no modelled energy beside a modelled time
 
 
 @record
@@ -102,7 +105,7 @@ class Decision:
 
 @record
 class Version:
-    """One version of a session: its proposal, its trials so far, and the decision that holds."""
+    """One version of a session: its proposal, its trials so far, the decision that holds, its last measured energy."""
 
     number: int
     parent: int | None
@@ -112,6 +115,7 @@ class Version:
     trials: tuple[Trial, ...] = ()
     decision: Decision | None = None
     at: str = ""
+    energy: Energy | None = field(default=None, metadata=LATER)  # without samples
 
 
 @record

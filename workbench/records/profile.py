@@ -126,6 +126,32 @@ class Energy:
     seconds_per_call: float
     samples: tuple[tuple[float, float], ...] = ()  # (seconds, joules) since the start
     marks: tuple[tuple[str, float], ...] = ()  # (name of a phase, its start in seconds)
+    device: str = ""  # the GPU that was measured
+
+    @property
+    def idle_joules(self) -> float:
+        """Joules that the device would draw in the time of a call if nothing ran."""
+        return min(self.idle_w * self.seconds_per_call, self.joules_per_call)
+
+    @property
+    def active_joules(self) -> float:
+        """Joules of a call above the idle power."""
+        return self.joules_per_call - self.idle_joules
+
+
+@record
+class EnergyEstimate:
+    """Modelled joules of one call, from counts of the emulator at full size (analysis/energy_model)."""
+
+    joules: float
+    low_joules: float  # interval of 90 %
+    high_joules: float
+    static_joules: float  # static power for the modelled time; the rest is of what the call executes
+    parts: tuple[tuple[str, float], ...] = ()  # (what draws them, joules), largest first, without the static part
+    device: str = ""
+    fitted_on: str = ""  # the GPU whose measured kernels the coefficients come from
+    ratio_error: float = 0.0  # half the interval of 90 % of the logarithm of a ratio of two estimates of one problem
+    provenance: Provenance = "modelled"
 
 
 @record
@@ -149,3 +175,14 @@ class Profile:
     notes: tuple[str, ...] = ()  # missing values, with reasons
     protections: tuple[str, ...] = ()  # sandbox layers that were active during profiling
     versions: tuple[tuple[str, str], ...] = ()
+
+
+@record
+class StoredProfile:
+    """A profile as a session keeps it: one profiler's, with the options that it got and the source that it ran."""
+
+    version: int
+    source_hash: str
+    options: tuple[tuple[str, str], ...]  # by name
+    profile: Profile
+    at: str  # ISO time, UTC

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from workbench import evaluate
+from workbench.analysis import devices
 from workbench.analysis import hunks as hunk_maths
-from workbench.errors import UserError
+from workbench.errors import Unavailable, UserError
+from workbench.policies import accept_rules
+from workbench.policies.accept_rules import Ruling
 from workbench.records import Candidate, Decision, Event, Proposal, Verdict, Version
 from workbench.session.log import Reference, SessionLog, check_fresh
+from workbench.session.profiling import Profiling
 from workbench.session.testing import Testing
 
 RECORDED_NOISE = 0.02  # recorded times that differ by less say nothing (inferred from repeated landscape rows)
@@ -17,8 +21,8 @@ RECORDED_NOISE = 0.02  # recorded times that differ by less say nothing (inferre
 class Deciding:
     """Decides about the versions of a log. A version without a trial is tested first."""
 
-    def __init__(self, testing: Testing) -> None:
-        self.testing = testing
+    def __init__(self, testing: Testing, profiling: Profiling) -> None:
+        self.testing, self.profiling = testing, profiling
         self.log: SessionLog = testing.log
 
     def accept(
@@ -93,9 +97,11 @@ class Deciding:
         return last
 
     def judge(self, version: Version) -> Version:
-        """Accept a tested version that is correct and faster than the baseline, reject any other, with a reason.
+        """Accept a tested version that is correct and better than the baseline by the session's rule, reject any other,
+        with a reason.
 
-        A correct version whose order cannot be told without a GPU stays undecided: both are kept.
+        A correct version whose order cannot be told without a GPU stays undecided: both are kept. Where the rule needs
+        energies and one is unknown, a note says so, and the time decides.
         """
         verdict, base = version.trials[-1].verdict, self.log.baseline
         if not verdict.correct:
@@ -104,6 +110,10 @@ class Deciding:
             return self.log.reject(version.number, f"suspect: {verdict.suspect[0]}")
         if base is None:
             return self.accept(version.number, reason="first correct version")
+        ruling = self._judge_energy(version, base)
+        if ruling is not None and ruling.choice != "open":
+            decide = self.accept if ruling.choice == "accept" else self.log.reject
+            return decide(version.number, reason=ruling.reason + describe_contradiction(verdict))
         if is_open(verdict):
             return self._keep_both(version, base)
         if verdict.speedup is None:
@@ -114,6 +124,36 @@ class Deciding:
             return self.accept(version.number, reason=reason)
         reason = f"{verdict.speedup:.2f}x of v{base.number} ({verdict.time_provenance}), no gain{contradiction}"
         return self.log.reject(version.number, reason)
+
+    def _judge_energy(self, version: Version, base: Version) -> Ruling | None:
+        """What the session's rule says of the energies of two versions; None where the time decides."""
+        rule, verdict = self.log.accept_rule, version.trials[-1].verdict
+        if verdict.speedup is None or not accept_rules.needs_energy(rule, verdict):
+            return None
+        why = self._measure_energies(version, base)
+        version, base = self.log.version(version.number), self.log.version(base.number)
+        ratio = accept_rules.compare_energy(version, base)
+        if isinstance(ratio, str):
+            message = f"{why or ratio}; the rule {rule} falls back to time"
+            self.log.add_event(Event(kind="note", version=version.number, message=message))
+            return None
+        return accept_rules.judge_energy(rule, verdict, ratio, base.number)
+
+    def _measure_energies(self, *versions: Version) -> str:
+        """Measure the energies that are not known on the session's GPU. Returns why one could not be measured, if
+        versions are timed on a GPU here.
+        """
+        if self.testing.executor.device_name() is None:
+            return ""
+        for version in versions:
+            if version.energy is None or not devices.is_same(version.energy.device, self.log.device):
+                try:
+                    found = self.profiling.profile(version.number, "energy", {})
+                except (UserError, Unavailable) as missing:
+                    return f"the energy of v{version.number} is unknown: {missing}"
+                if found.energy is None:
+                    return f"the energy of v{version.number} is unknown: {'; '.join(found.notes)}"
+        return ""
 
     def _keep_both(self, version: Version, base: Version) -> Version:
         """Leave a version undecided, with a note for the person."""

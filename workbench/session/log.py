@@ -6,14 +6,30 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench import evaluate
 from workbench.analysis import devices
 from workbench.analysis import hunks as hunk_maths
+from workbench.analysis.version_rows import version_rows
 from workbench.codegen import exports
 from workbench.errors import StaleDecision, UserError
-from workbench.records import Decision, Event, Exchange, Proposal, Trial, Version
+from workbench.policies import accept_rules
+from workbench.records import (
+    Decision,
+    Event,
+    Exchange,
+    Facts,
+    Problem,
+    Proposal,
+    StoredProfile,
+    Trial,
+    Version,
+)
 from workbench.store import Meta, Store
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Reference = int | str  # a version: its number, "v3", "latest", "pending", "best" or "baseline"
 DATABASE = "session.sqlite"
@@ -39,6 +55,11 @@ class SessionLog:
         return self.store.meta()
 
     @property
+    def accept_rule(self) -> str:
+        """The rule by which versions are accepted."""
+        return self.meta.get("accept_rule") or accept_rules.DEFAULT
+
+    @property
     def constraints(self) -> tuple[str, ...]:
         """Instructions that are given to the proposer every time (`pin`)."""
         return tuple(self.meta.get("constraints", ()))
@@ -61,7 +82,8 @@ class SessionLog:
 
     @property
     def best(self) -> Version | None:
-        """The fastest correct version that was accepted and whose time is not refused.
+        """The fastest correct version that was accepted and whose time is not refused, or what the session's rule
+        prefers to it (`accept_rules.find_best`).
 
         A modelled time is never compared with a measured one, nor a time of another GPU with one of the session's.
         If no version was measured on the session's GPU, those of the GPU that measured last are compared.
@@ -79,7 +101,10 @@ class SessionLog:
             last = max(place.values(), key=lambda trial: trial.at).outcome.device
             here = [item for item in timed if devices.is_same(place[item[2].number].outcome.device, last)]
         timed = here
-        return min(timed, key=lambda item: item[0])[2] if timed else self.baseline
+        if not timed:
+            return self.baseline
+        fastest = min(timed, key=lambda item: item[0])[2]
+        return accept_rules.find_best(self.accept_rule, fastest, [item[2] for item in timed])
 
     @property
     def pending(self) -> Version | None:
@@ -146,6 +171,11 @@ class SessionLog:
         self._reload()
         self.add_event(Event(kind="proposed", version=version.number, message=f"v{version.number}: {proposal.title}"))
         return version
+
+    def add_profile(self, stored: StoredProfile) -> None:
+        """Append a profile of a version."""
+        self.store.add_profile(stored)
+        self._reload()
 
     def add_trial(self, number: int, job_hash: str, trial: Trial) -> None:
         """Append one evaluation of a version."""
@@ -234,6 +264,103 @@ class SessionLog:
                 callback(event)
             except Exception:  # a failing view must not end the work
                 logging.getLogger(__name__).exception("a subscriber of session %s failed", self.name)
+
+
+class LogReader:
+    """What can be read of a session. `Session` is one."""
+
+    def __init__(self, log: SessionLog) -> None:
+        self.log = log
+
+    @property
+    def name(self) -> str:
+        """The name of the session's folder."""
+        return self.log.name
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the session."""
+        return self.log.folder
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the session."""
+        return self.log.problem
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the problem."""
+        return self.log.facts
+
+    @property
+    def arch(self) -> str:
+        """The compile target, e.g. "sm_90a"."""
+        return self.log.arch
+
+    @property
+    def device(self) -> str:
+        """The device whose limits and rates are used."""
+        return self.log.device
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """Instructions that are given to the proposer every time (`pin`)."""
+        return self.log.constraints
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """All versions, oldest first."""
+        return self.log.versions
+
+    @property
+    def baseline(self) -> Version | None:
+        """The version accepted last. The next proposal starts from it."""
+        return self.log.baseline
+
+    @property
+    def best(self) -> Version | None:
+        """The fastest correct version that was accepted and whose time is not refused, or what the rule prefers."""
+        return self.log.best
+
+    @property
+    def pending(self) -> Version | None:
+        """The latest version without a decision."""
+        return self.log.pending
+
+    def version(self, reference: Reference = "latest") -> Version:
+        """A version by number, "v3", "latest", "pending", "best" or "baseline"."""
+        return self.log.version(reference)
+
+    def profiles(self, reference: Reference = "latest") -> tuple[StoredProfile, ...]:
+        """The profiles that the session keeps of a version, oldest first."""
+        return self.log.store.profiles(self.version(reference).number)
+
+    def frame(self) -> DataFrame:
+        """A pandas DataFrame with a row per version: times, joules, tokens, dollars (see `version_rows`)."""
+        import pandas
+
+        rows = [{name: value for name, value in row.items() if name != "device"} for row in version_rows(self.versions)]
+        return pandas.DataFrame(rows).set_index("version") if rows else pandas.DataFrame()
+
+    def diff(self, old: Reference, new: Reference) -> tuple[hunk_maths.Hunk, ...]:
+        """The hunks between the sources of two versions. Their numbers start at 1."""
+        return self.log.diff(old, new)
+
+    def events(self) -> tuple[Event, ...]:
+        """All stored events, oldest first."""
+        return tuple(self.log.store.events(Event))
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """All decisions, including those taken back."""
+        return tuple(self.log.store.decisions())
+
+    def exchanges(self) -> dict[int, Exchange]:
+        """All calls of a language model, by number."""
+        return self.log.store.exchanges()
+
+    def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `callback` with every event, on the thread of the work. Returns a function that unsubscribes it."""
+        return self.log.subscribe(callback)
 
 
 def check_fresh(version: Version, source_hash: str | None) -> None:

@@ -62,14 +62,15 @@ def run_until(parts: Parts, settings: BudgetSettings, by: str, options: Options 
     """Make a first version if there is none, then refinements until the policy stops. An event gives the reason."""
     log, made, idle = parts.log, list[Version](), 0
     while (reason := why_stop(settings, current_standing(log, idle, len(made)))) is None:
-        before = _best_time_s(log)
+        before = log.best
         new = run_steps(parts, 0 if log.baseline is None else 1, by, options, largest_gain_first=True)
         if not new:
             reason = f"{by} has no further idea"
             break
         made += new
-        after = _best_time_s(log)
-        idle = 0 if after is not None and (before is None or after < before) else idle + len(new)
+        after = log.best  # by the session's rule: faster, or at the same time with fewer joules
+        gained = after is not None and (before is None or after.number != before.number)
+        idle = 0 if gained else idle + len(new)
     log.add_event(
         Event(
             kind="stopped",

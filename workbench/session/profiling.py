@@ -1,15 +1,15 @@
-"""Profiles versions, by one profiler or several."""
+"""Profiles versions, by one profiler or several, and keeps what views show of each profile in the session."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from workbench import plugins
+from workbench import evaluate, plugins
 from workbench.errors import Unavailable, UserError
 from workbench.profilers.emulation import run_on_emulator
-from workbench.profilers.recorded import merge_profiles
+from workbench.profilers.recorded import is_worth_keeping, merge_profiles, shorten
 from workbench.protocols import Options
-from workbench.records import Event, Outcome, Profile, Version
+from workbench.records import Event, Outcome, Profile, StoredProfile, Version
 from workbench.session.log import Reference
 from workbench.session.testing import Testing
 
@@ -20,22 +20,45 @@ class Profiling:
     def __init__(self, testing: Testing) -> None:
         self.testing, self.log = testing, testing.log
 
-    def profile(self, reference: Reference, by: str, options: Options) -> Profile:
-        """The profile of a version by the profilers in `by`, joined with "+". Each one runs the version again.
+    def profile(self, reference: Reference, by: str, options: Options, *, again: bool = False) -> Profile:
+        """The profile of a version by the profilers in `by`, joined with "+".
 
-        Each profiler gets the options that it knows. Missing values are listed in the notes of the profile.
+        A profile that the session keeps, of this device and with these options, is returned as it was kept (see
+        `recorded.shorten`), unless `again`. Else the profiler runs the version once more. Each profiler gets the
+        options that it knows. Missing values are listed in the notes of the profile.
         """
         self.testing.follow_gpu()
         version = self.log.version(reference)
-        found = [self._profile(version, name, options) for name in by.split("+")]
+        found = [self._find(version, name, options, again=again) for name in by.split("+")]
         return merge_profiles(found) if len(found) > 1 else found[0]
+
+    def _find(self, version: Version, by: str, options: Options, *, again: bool) -> Profile:
+        """The kept profile of one profiler, else a new one, which the session keeps."""
+        known = plugins.load("profiler", by, check=False).option_names
+        own = {name: value for name, value in options.items() if name in known and value}
+        key = tuple(sorted((name, str(value)) for name, value in own.items()))
+        if not again:
+            for stored in reversed(self.log.store.profiles(version.number)):
+                kept = stored.profile
+                if (kept.by, kept.device, stored.options) == (by, self.log.device, key):
+                    return kept
+        made = self._profile(version, by, own)
+        if self.log.store.write and is_worth_keeping(made):
+            stored = StoredProfile(
+                version=version.number,
+                source_hash=version.source_hash,
+                options=key,
+                profile=shorten(dataclasses.replace(made, by=by, device=made.device or self.log.device)),
+                at=evaluate.now(),
+            )
+            self.log.add_profile(stored)
+        return made
 
     def _profile(self, version: Version, by: str, options: Options) -> Profile:
         self.log.notify(Event(kind="running", message=f"profiling v{version.number} by {by}"))
         job = self.testing.job(version, want_sass=True)
         profiler = plugins.load("profiler", by)
-        own = {name: value for name, value in options.items() if name in profiler.option_names}
-        context = dataclasses.replace(self.testing.context, options=own)
+        context = dataclasses.replace(self.testing.context, options=options)
         if not profiler.reads_emulation:
             outcome = Outcome(executor=self.testing.executor.name, arch=job.arch, device=job.device)
             return profiler.profile(job, outcome, context)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
 from workbench import executors
-from workbench.analysis import hunks as hunk_maths
 from workbench.plugins import DEFAULTS
+from workbench.policies import accept_rules
 from workbench.policies.chain import ChainSettings
 from workbench.proposers.llm.client import ChatClient
 from workbench.protocols import Executor, Progress, RunContext
-from workbench.records import Decision, Event, Exchange, Facts, Job, Problem, Profile, Spent, Trial, Version
+from workbench.records import Decision, Facts, Job, Problem, Profile, Spent, Trial, Version
 from workbench.session import loops, recording
 from workbench.session.chain import ChainLoop, parse_settings
 from workbench.session.creating import default_root, find_folder, load_stored_executor, make_store, session_names
 from workbench.session.deciding import Deciding
 from workbench.session.device import calibrate_first, print_note
-from workbench.session.log import DATABASE, Reference, SessionLog
+from workbench.session.log import DATABASE, LogReader, Reference, SessionLog
 from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
 from workbench.session.profiling import Profiling
@@ -31,7 +31,7 @@ from workbench.store import ModelValue, Store
 __all__ = ["Session", "default_root"]
 
 
-class Session:
+class Session(LogReader):
     """One problem, its versions, and the decisions about them.
 
     Get one by `create` or `open`; use it as a context manager or `close` it. Pieces of work run one after the other.
@@ -39,14 +39,14 @@ class Session:
     """
 
     def __init__(self, log: SessionLog, executor: Executor) -> None:
-        self.log = log
+        super().__init__(log)
         self._thread = WorkThread(on_stopped=log.add_stop)
         context = RunContext(stop=self._thread.stop, progress=log.notify)
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
         self._model = ModelSettings(log)
         self._proposing = Proposing(self._testing, self._profiling, self._model)
-        self._deciding = Deciding(self._testing)
+        self._deciding = Deciding(self._testing, self._profiling)
         self._parts = Parts(log=log, testing=self._testing, proposing=self._proposing, deciding=self._deciding)
 
     # ---- creating and opening ---------------------------------------------------------------------------------------
@@ -118,91 +118,10 @@ class Session:
         self._thread.close()
         self.log.store.close()
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """The name of the session's folder."""
-        return self.log.name
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the session."""
-        return self.log.folder
-
-    @property
-    def problem(self) -> Problem:
-        """The problem of the session."""
-        return self.log.problem
-
-    @property
-    def facts(self) -> Facts:
-        """The facts of the problem."""
-        return self.log.facts
-
-    @property
-    def arch(self) -> str:
-        """The compile target, e.g. "sm_90a"."""
-        return self.log.arch
-
-    @property
-    def device(self) -> str:
-        """The device whose limits and rates are used."""
-        return self.log.device
-
     @property
     def executor_name(self) -> str:
         """The name of the executor that tests versions."""
         return self._testing.executor.name
-
-    @property
-    def constraints(self) -> tuple[str, ...]:
-        """Instructions that are given to the proposer every time (`pin`)."""
-        return self.log.constraints
-
-    @property
-    def versions(self) -> tuple[Version, ...]:
-        """All versions, oldest first."""
-        return self.log.versions
-
-    @property
-    def baseline(self) -> Version | None:
-        """The version accepted last. The next proposal starts from it."""
-        return self.log.baseline
-
-    @property
-    def best(self) -> Version | None:
-        """The fastest correct version that was accepted and whose time is not refused."""
-        return self.log.best
-
-    @property
-    def pending(self) -> Version | None:
-        """The latest version without a decision."""
-        return self.log.pending
-
-    def version(self, reference: Reference = "latest") -> Version:
-        """A version by number, "v3", "latest", "pending", "best" or "baseline"."""
-        return self.log.version(reference)
-
-    def diff(self, old: Reference, new: Reference) -> tuple[hunk_maths.Hunk, ...]:
-        """The hunks between the sources of two versions. Their numbers start at 1."""
-        return self.log.diff(old, new)
-
-    def events(self) -> tuple[Event, ...]:
-        """All stored events, oldest first."""
-        return tuple(self.log.store.events(Event))
-
-    def decisions(self) -> tuple[Decision, ...]:
-        """All decisions, including those taken back."""
-        return tuple(self.log.store.decisions())
-
-    def exchanges(self) -> dict[int, Exchange]:
-        """All calls of a language model, by number."""
-        return self.log.store.exchanges()
-
-    def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `callback` with every event, on the thread of the work. Returns a function that unsubscribes it."""
-        return self.log.subscribe(callback)
 
     # ---- the language model -----------------------------------------------------------------------------------------
 
@@ -305,9 +224,14 @@ class Session:
         """Compile, run and check a version. The trial is stored."""
         return self._thread.run(lambda: self._testing.test(version, want_sass=want_sass))
 
-    def profile(self, version: Reference = "latest", by: str = DEFAULTS.profiler, **options: object) -> Profile:
-        """Profile a version by one profiler or several ("ncu+timeline+energy"). Each one runs it again."""
-        return self._thread.run(lambda: self._profiling.profile(version, by, options))
+    def profile(
+        self, version: Reference = "latest", by: str = DEFAULTS.profiler, *, again: bool = False, **options: object
+    ) -> Profile:
+        """Profile a version by one profiler or several ("ncu+timeline+energy"). Each one runs it once more.
+
+        A profile that the session keeps, of the same device and options, is returned without a run, unless `again`.
+        """
+        return self._thread.run(lambda: self._profiling.profile(version, by, options, again=again))
 
     def replay(self, *versions: Reference) -> tuple[str, ...]:
         """Run tested versions again, by default all. Returns a sentence for each outcome that differs from the log."""
@@ -345,8 +269,21 @@ class Session:
         return self.log.reject(version, reason, by=by, source_hash=source_hash)
 
     def judge(self, version: Reference = "latest") -> Version:
-        """Accept a tested version that is correct and faster than the baseline, reject any other. `run` does so."""
-        return self._deciding.judge(self.version(version))
+        """Accept a tested version that is correct and better than the baseline by `accept_rule`, reject any other.
+
+        `run` does so. A rule that needs joules measures them, if a GPU is at hand and the session keeps none.
+        """
+        chosen = self.version(version)
+        return self._thread.run(lambda: self._deciding.judge(chosen))
+
+    @property
+    def accept_rule(self) -> str:
+        """By which rule `judge` and `run` accept: "time", "energy-at-equal-time" or "energy-delay"."""
+        return self.log.accept_rule
+
+    @accept_rule.setter
+    def accept_rule(self, rule: str) -> None:
+        self.log.store.set_meta({"accept_rule": accept_rules.check_rule(rule)})
 
     def undo(self) -> Decision:
         """Take back the last decision that still holds."""

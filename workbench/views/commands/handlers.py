@@ -16,10 +16,10 @@ from workbench.executors.jobs import client
 from workbench.session import Session
 from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
-from workbench.views.commands.problems import choose_l2, load_problem
+from workbench.views.commands.problems import choose_l2, choose_rule, load_problem
 from workbench.views.notebook.protocol import Notebook
+from workbench.views.plots import energy, roofline
 from workbench.views.plots import profile as profile_plots
-from workbench.views.plots import roofline
 from workbench.views.text import diff as diff_view
 from workbench.views.text import tables
 from workbench.views.text.card_page import explain_no_version, show_card
@@ -42,6 +42,7 @@ def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> obj
         progress=lambda event: print(event.message) if event.kind in ("note", "waiting") else None,
     )
     choose_l2(session, arguments)
+    choose_rule(session, arguments)
     state.use(session)
     client.prepare("candidate")  # while the person reads the card
     return show_card(describe_problem(session), session.name)
@@ -86,7 +87,7 @@ def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
-    found = state.session.profile(version.number, arguments.by, sections=arguments.sections)
+    found = state.session.profile(version.number, arguments.by, again=arguments.again, sections=arguments.sections)
     return profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
 
 
@@ -126,6 +127,7 @@ def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    choose_rule(state.session, arguments)
     state.session.run(arguments.steps, arguments.by)
     if not state.session.versions:
         return MimeBundle("\n".join(explain_no_version(state.session, state.last_note)))
@@ -229,6 +231,7 @@ HANDLERS: Mapping[str, Handler] = {
     "diff": show_diff,
     "landscape": show_landscape,
     "roofline": lambda arguments, cell, state: roofline.roofline(state.session),
+    "energy": lambda arguments, cell, state: energy.plot_energy(state.session),
     "history": lambda arguments, cell, state: tables.history(state.session),
     "verify": verify,
     "compare": lambda arguments, cell, state: tables.version_frame(state.session),

@@ -90,6 +90,17 @@ LOOK = (
     ),
     Command(name="roofline", about="plot all versions in a roofline", group="looking"),
     Command(
+        name="energy",
+        about="plot energy against time of all versions, with the Pareto front: measured, or else modelled",
+        group="looking",
+        places=BOTH,
+        example="cutegen energy --session softmax-1 --svg energy.svg",
+        arguments=(
+            STORED_SESSION,
+            Argument(flags=("--svg",), metavar="FILE", about="write the picture to a file", places=("shell",)),
+        ),
+    ),
+    Command(
         name="history",
         about="show the version tree; on the command line without a session: list the sessions",
         group="looking",

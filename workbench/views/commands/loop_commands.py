@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.plugins import DEFAULTS
 from workbench.views.commands.parsing import parse_indices, parse_jobs
 from workbench.views.commands.shared_arguments import (
+    ACCEPT,
     BY,
     L2,
     MODEL,
@@ -61,6 +62,7 @@ LOOP = (
             *SIZES,
             *PLACE,
             L2.only_in("notebook"),
+            ACCEPT.only_in("notebook"),
         ),
     ),
     Command(
@@ -155,7 +157,7 @@ LOOP = (
     Command(name="undo", about="take back the last decision", group="the loop"),
     Command(
         name="run",
-        about="run several steps; accept each version that is correct and faster",
+        about="run several steps; accept each version that is correct and faster, or better by --accept",
         group="the loop",
         places=BOTH,
         example="cutegen run softmax --steps 3 --set dim=4096",
@@ -190,6 +192,7 @@ LOOP = (
             SETTING.only_in("shell"),
             *(argument.only_in("shell") for argument in MODEL),
             STEPS,
+            ACCEPT,
             *(argument.only_in("shell") for argument in UNTIL),
             Argument(
                 flags=("--resume",),

@@ -18,6 +18,7 @@ class Editable(Protocol):
     """The part of a session that `candidate_version` needs."""
 
     cold_l2: bool
+    accept_rule: str
 
     def program(self, text: str, *, test: bool = True) -> Version:
         """Add a version from a muCUTLASS program."""
@@ -92,6 +93,12 @@ def choose_gpu(arguments: argparse.Namespace) -> None:
     from workbench.executors.gpu.presence import select
 
     select(asked)
+
+
+def choose_rule(session: Editable, arguments: argparse.Namespace) -> None:
+    """Set the rule by which versions are accepted if --accept was given."""
+    if arguments.accept is not None:
+        session.accept_rule = arguments.accept
 
 
 def choose_l2(session: Editable, arguments: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 
 from workbench.analysis import devices
 from workbench.plugins import DEFAULTS
+from workbench.policies import accept_rules
 from workbench.views.commands.parsing import parse_names, parse_setting, parse_size, parse_steps, parse_tie
 from workbench.views.commands.table import Argument
 
@@ -97,6 +98,13 @@ L2 = Argument(
     choices=("cold", "warm"),
     about="state of L2 before a timed call on a GPU: without its data (cold, the default), or as the last call left it",
 )
+ACCEPT = Argument(
+    flags=("--accept",),
+    choices=accept_rules.RULES,
+    metavar="RULE",
+    about="by which a correct version is accepted: time (default: faster), energy-at-equal-time (faster, or as fast "
+    "with fewer joules), energy-delay (fewer joules times seconds); measured on a GPU, else modelled",
+)
 EXECUTOR = Argument(
     flags=("--executor",),
     metavar="NAME",
@@ -173,6 +181,11 @@ PROFILE = (
         default="",
         metavar="A,B",
         about="only these sections of ncu: speed, memory, pipes, stalls, occupancy, launch, source",
+    ),
+    Argument(
+        flags=("--again",),
+        action="store_true",
+        about="run the profilers even if the session keeps a profile of this version, device and options",
     ),
     Argument(
         flags=("--plot",),

@@ -11,6 +11,7 @@ from typing import Required, TypedDict
 
 from workbench.analysis.hunks import hunks
 from workbench.records import KernelBuild, LineCounts, Profile, Verdict, Version
+from workbench.views.text.mime_bundle import format_joules
 
 Cell = int | str
 
@@ -100,6 +101,7 @@ def verdict_text(version: Version) -> str:
         parts.append(f"{_format_seconds(verdict.time_s)} {describe_provenance(version)}{_format_interval(verdict)}")
     if verdict.recorded is not None:
         parts.append(f"{_format_seconds(verdict.recorded.seconds)} recorded on {verdict.recorded.device}")
+    parts += _energy_phrases(version)
     if verdict.fraction_of_bound is not None:
         parts.append(f"{verdict.fraction_of_bound:.1%} of the bound")
     if verdict.speedup is not None:
@@ -111,6 +113,15 @@ def verdict_text(version: Version) -> str:
     ]
     doubts += [f"refuses {said}" for said in verdict.refuses] + [f"doubt: {said}" for said in verdict.doubts]
     return "; ".join(parts + doubts + [*verdict.untested, *(f"disturbed: {doubt}" for doubt in verdict.disturbed)])
+
+
+def _energy_phrases(version: Version) -> list[str]:
+    """The energies of a call, measured and modelled."""
+    measured, modelled = version.energy, version.trials[-1].verdict.energy
+    return [
+        *([f"{format_joules(measured.joules_per_call)} a call measured on {measured.device}"] if measured else []),
+        *([f"{format_joules(modelled.joules)} a call modelled"] if modelled else []),
+    ]
 
 
 def describe_provenance(version: Version) -> str:

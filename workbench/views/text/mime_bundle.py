@@ -76,6 +76,14 @@ def format_seconds(value: float | None) -> str:
     return f"{value / 1e-9:.4g} ns"
 
 
+def format_joules(value: float) -> str:
+    """An energy with a suitable unit."""
+    for unit, scale in (("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.4g} {unit}"
+    return f"{value / 1e-9:.4g} nJ"
+
+
 def format_amount(value: float) -> str:
     """A number with the prefix k, M, G or T, and a space before the prefix."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):

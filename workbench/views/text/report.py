@@ -12,7 +12,7 @@ from workbench.profilers.counters import CounterProfiler
 from workbench.records import Job, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
-from workbench.views.plots import profile, roofline
+from workbench.views.plots import energy, profile, roofline
 from workbench.views.text import diff, tables
 from workbench.views.text.card_page import show_card
 from workbench.views.text.mime_bundle import MimeBundle, render_table
@@ -77,6 +77,8 @@ def html_page(session: Session) -> str:
     if head := session.log.store.head():
         parts.append(f"<p>Head of the log: <code>{head}</code> (cutegen verify --head compares it)</p>")
     parts += ["<h2>Roofline</h2>", roofline.roofline(session).html]
+    if energy.find_points(session.versions, session.device):
+        parts += ["<h2>Energy against time</h2>", energy.plot_energy(session).html]
     for version, parent in _versions_with_parents(session):
         changed = render_change(version, parent)
         heading = f"<h2>v{version.number} {html.escape(version.proposal.title)}</h2>"

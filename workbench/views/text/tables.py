@@ -13,7 +13,7 @@ from workbench.session import Session
 from workbench.session.verifying import LogCheck
 from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
-from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
+from workbench.views.text.mime_bundle import MimeBundle, format_joules, format_seconds, render_table
 from workbench.views.text.problem_card import format_shapes, headline, list_warnings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def verdict(version: Version) -> MimeBundle:
         return MimeBundle("\n".join([*lines, "  not tested yet"]))
     found = version.trials[-1].verdict
     lines += [_correct_line(version)] if found.correct else _failure_lines(version)
-    lines += [*_limit_lines(found), *_time_lines(version)]
+    lines += [*_limit_lines(found), *_time_lines(version), *_energy_lines(version)]
     lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
     if version.decision:
         reason = f": {version.decision.reason}" if version.decision.reason else ""
@@ -176,6 +176,26 @@ def _timing_lines(outcome: Outcome) -> list[str]:
     return out + [f"  note: {note}" for note in timing.notes]
 
 
+def _energy_lines(version: Version) -> list[str]:
+    """The energy of a call: measured, with its parts and without correction; and modelled, with its interval."""
+    out, measured, modelled = [], version.energy, version.trials[-1].verdict.energy
+    if measured is not None:
+        low, high = format_joules(measured.low_joules), format_joules(measured.high_joules)
+        out.append(
+            f"  energy: {format_joules(measured.joules_per_call)} a call (measured on {measured.device}; {low} to "
+            f"{high}): {format_joules(measured.active_joules)} active, {format_joules(measured.idle_joules)} idle; "
+            f"without correction for the duty cycle {format_joules(measured.uncorrected_joules)}"
+        )
+    if modelled is not None:
+        low, high = format_joules(modelled.low_joules), format_joules(modelled.high_joules)
+        most = f", most by {modelled.parts[0][0]}" if modelled.parts else ""
+        out.append(
+            f"  energy: {format_joules(modelled.joules)} a call (modelled, 90 % between {low} and {high}): "
+            f"{format_joules(modelled.static_joules)} static{most}"
+        )
+    return out
+
+
 def _provenance(version: Version) -> str:
     """The provenance of the time, of a measured one with its GPU; for a replayed measurement also its date."""
     trial = version.trials[-1]
@@ -201,40 +221,10 @@ def history(session: Session) -> MimeBundle:
 
 
 def version_frame(session: Session) -> DataFrame:
-    """`version_rows` as a pandas DataFrame, without the devices."""
-    import pandas
-
-    rows = [{name: value for name, value in row.items() if name != "device"} for row in version_rows(session)]
-    return pandas.DataFrame(rows).set_index("version") if rows else pandas.DataFrame()
-
-
-def version_rows(session: Session) -> list[dict[str, object]]:
-    """One row per version, by column. Modelled and measured times are separate columns, in seconds; `device` is the GPU
-    whose times they are.
-    """
-    rows: list[dict[str, object]] = []
-    for version in session.versions:
-        found = version.trials[-1].verdict if version.trials else None
-        time_s = found.time_s if found else None
-        rows.append(
-            {
-                "version": version.number,
-                "parent": version.parent,
-                "title": version.proposal.title,
-                "by": version.proposal.by,
-                "correct": found.correct if found else None,
-                "modelled_s": time_s if found and found.time_provenance == "modelled" else None,
-                "modelled_low_s": found.time_interval[0] if found and found.time_interval else None,
-                "modelled_high_s": found.time_interval[1] if found and found.time_interval else None,
-                "measured_s": time_s if found and found.time_provenance == "measured" else None,
-                "recorded_s": found.recorded.seconds if found and found.recorded else None,
-                "of_bound": found.fraction_of_bound if found else None,
-                "speedup": found.speedup if found else None,
-                "decision": version.decision.kind if version.decision else None,
-                "device": version.trials[-1].outcome.device if version.trials else None,
-            }
-        )
-    return rows
+    """`Session.frame()` without the columns of energy and cost that no version has."""
+    found = session.frame()
+    extra = [name for name in found.columns if name.endswith(("_j", "_usd")) or name.startswith("tokens_")]
+    return found.drop(columns=[name for name in extra if found[name].isna().all()])
 
 
 def status(session: Session) -> MimeBundle:
@@ -247,6 +237,7 @@ def status(session: Session) -> MimeBundle:
         ["baseline", f"v{base.number} {base.proposal.title}" if base else "none yet"],
         ["best", f"v{best.number} {view_model.verdict_text(best)}" if best else "none yet"],
         ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
+        ["accept rule", session.accept_rule],
     ]
     rows += [["warning", damage.message] for damage in session.log.store.damage]
     rows += [["warning", warning] for warning in list_warnings(session)]
