@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
+from workbench.records.advice import Diagnosis
 from workbench.records.base import LATER, Provenance, Scalar, record
 from workbench.records.launch import Failure
 from workbench.records.outcome import Outcome
@@ -134,6 +135,7 @@ class Ask:
     question: str = ""  # if set, the proposer answers it about the baseline and writes no version
     depth: int = 0  # of the requested version
     profile: str = ""  # findings of the counters about the baseline; empty if they are not shown yet
+    diagnosis: Diagnosis | None = None  # of the baseline, from what its test counted
 
 
 @record

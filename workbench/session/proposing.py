@@ -14,6 +14,7 @@ from workbench.proposers.llm.prompts import workload
 from workbench.protocols import Options, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, Exchange, Proposal, Version
 from workbench.records.proposal import HUMAN
+from workbench.session.diagnosing import Diagnosing
 from workbench.session.log import Reference
 from workbench.session.model_settings import ModelSettings
 from workbench.session.profiling import Profiling
@@ -25,8 +26,9 @@ NO_OPTIONS: Options = {}
 class Proposing:
     """Makes versions of a session by proposers or from the user's text."""
 
-    def __init__(self, testing: Testing, profiling: Profiling, model: ModelSettings) -> None:
+    def __init__(self, testing: Testing, profiling: Profiling, diagnosing: Diagnosing, model: ModelSettings) -> None:
         self.log, self.testing, self.profiling, self.model = testing.log, testing, profiling, model
+        self.diagnosing = diagnosing
 
     def generate(
         self,
@@ -67,6 +69,7 @@ class Proposing:
             constraints=self.log.constraints,
             arch=self.log.arch,
             device=self.log.device,
+            diagnosis=self.diagnosing.find_known(base) if base is not None else None,
         )
 
     def repair(self, reference: Reference, by: str, options: Options = NO_OPTIONS) -> Version | None:

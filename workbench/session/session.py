@@ -13,12 +13,13 @@ from workbench.policies import accept_rules
 from workbench.policies.chain import ChainSettings
 from workbench.proposers.llm.client import ChatClient
 from workbench.protocols import Executor, Progress, RunContext
-from workbench.records import Decision, Facts, Job, Problem, Profile, Spent, Trial, Version
+from workbench.records import Decision, Diagnosis, Facts, Job, Problem, Profile, Spent, Trial, Version
 from workbench.session import loops, recording
 from workbench.session.chain import ChainLoop, parse_settings
 from workbench.session.creating import default_root, find_folder, load_stored_executor, make_store, session_names
 from workbench.session.deciding import Deciding
 from workbench.session.device import calibrate_first, print_note
+from workbench.session.diagnosing import Diagnosing
 from workbench.session.log import DATABASE, LogReader, Reference, SessionLog
 from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
@@ -44,8 +45,9 @@ class Session(LogReader):
         context = RunContext(stop=self._thread.stop, progress=log.notify)
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
+        self._diagnosing = Diagnosing(self._testing, self._profiling)
         self._model = ModelSettings(log)
-        self._proposing = Proposing(self._testing, self._profiling, self._model)
+        self._proposing = Proposing(self._testing, self._profiling, self._diagnosing, self._model)
         self._deciding = Deciding(self._testing, self._profiling)
         self._parts = Parts(log=log, testing=self._testing, proposing=self._proposing, deciding=self._deciding)
 
@@ -232,6 +234,12 @@ class Session(LogReader):
         A profile that the session keeps, of the same device and options, is returned without a run, unless `again`.
         """
         return self._thread.run(lambda: self._profiling.profile(version, by, options, again=again))
+
+    def diagnose(self, version: Reference = "latest", by: str = "", *, again: bool = False) -> Diagnosis:
+        """What limits a version and what to change, best advice first (workbench.probes). Nothing is run where the
+        counts of its test are enough; `by` names profilers instead.
+        """
+        return self._thread.run(lambda: self._diagnosing.diagnose(version, by, again=again))
 
     def replay(self, *versions: Reference) -> tuple[str, ...]:
         """Run tested versions again, by default all. Returns a sentence for each outcome that differs from the log."""
