@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, print_text, wants_json
 from workbench.errors import UserError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def diff(arguments: argparse.Namespace) -> int:
     if wants_json():
         print_json([to_plain(hunk) for hunk in found])
     else:
-        print(unified_diff(old, new, arguments.old, arguments.new) if found else "no difference")
+        print_text(unified_diff(old, new, arguments.old, arguments.new) if found else "no difference")
     return OK
 
 
@@ -121,13 +121,25 @@ def history(arguments: argparse.Namespace) -> int:
         if wants_json():
             print_json(Session.names())
         else:
-            print("\n".join(Session.names()) or "no sessions yet")
+            print_text("\n".join(Session.names()) or "no sessions yet")
         return OK
     with _open_stored(arguments.session) as session:
         if wants_json():
             print_json(tables.version_rows(session))
         else:
-            print(tables.history(session))
+            print_text(str(tables.history(session)))
+    return OK
+
+
+def trust(arguments: argparse.Namespace) -> int:
+    """Trust a session or a recording."""
+    from workbench.views.commands.handlers import trust_path
+
+    said = trust_path(arguments.path)
+    if wants_json():
+        print_json({"trusted": said})
+    else:
+        print_text(said)
     return OK
 
 
@@ -142,7 +154,7 @@ def verify(arguments: argparse.Namespace) -> int:
     if wants_json():
         print_json(to_plain(found))
     else:
-        print(tables.log_check(found))
+        print_text(str(tables.log_check(found)))
     return NOT_CORRECT if found.problems else OK
 
 

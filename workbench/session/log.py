@@ -14,9 +14,11 @@ from workbench.codegen import exports
 from workbench.errors import StaleDecision, UserError
 from workbench.records import Decision, Event, Exchange, Proposal, Trial, Version
 from workbench.store import Meta, Store
+from workbench.trust import DATABASE
+
+__all__ = ["DATABASE", "Reference", "SessionLog", "check_fresh"]
 
 Reference = int | str  # a version: its number, "v3", "latest", "pending", "best" or "baseline"
-DATABASE = "session.sqlite"
 MESSAGES = {"accept": "accepted", "reject": "rejected", "undo": "decision taken back"}
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from workbench import evaluate
+from workbench import evaluate, trust
 from workbench.errors import UserError
 from workbench.records import Decision, Event, Exchange, Problem, Proposal, Scalar, Verdict, Version, record
 from workbench.session.log import SessionLog
@@ -64,6 +64,21 @@ def load(name: str | Path) -> Recording:
     return from_plain(plain["recording"], Recording)
 
 
+def check_trust(name: str | Path, *, given: bool = False) -> str:
+    """What a recording is and would run, if the user trusts it; with `given` they do from now on.
+
+    Raises `UserError` for one that is neither shipped, nor was written here by the workbench, nor is trusted.
+    """
+    found = load(name)
+    what = (
+        f"{name} is a recording with {len(found.steps)} versions of the problem {found.problem.name}; "
+        f"playing it runs the problem's code ({len(found.problem.source.splitlines())} lines) and theirs"
+    )
+    if str(name) not in names():
+        trust.require(Path(name), trust.hash_file(Path(name)), what, given=given)
+    return what
+
+
 def make_recording(log: SessionLog, label: str) -> Recording:
     """The recording of a session."""
     kept = log.store.exchanges()
@@ -89,14 +104,22 @@ def make_recording(log: SessionLog, label: str) -> Recording:
     )
 
 
-def save(log: SessionLog, path: str | Path, label: str) -> Path:
-    """Write a session as a recording. An existing file is never overwritten."""
+def save(log: SessionLog, path: str | Path, label: str, *, own: bool = True) -> Path:
+    """Write a session as a recording; that of one's `own` is trusted. An existing file is never overwritten."""
     target = Path(path)
     if target.exists():
         raise UserError(f"{target} exists; a recording is not changed afterwards, choose another name")
     document = {"format": FORMAT, "recording": to_plain(make_recording(log, label))}
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    if own:
+        trust.trust(target, trust.hash_file(target))
     return target
+
+
+def play_file(parts: Parts, name: str | Path) -> tuple[str, ...]:
+    """Play a recording that the user trusts (see `check_trust` and `play`)."""
+    check_trust(name)
+    return play(parts, load(name))
 
 
 def play(parts: Parts, recording: Recording) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ from workbench.policies.chain import ChainSettings
 from workbench.proposers.llm.client import ChatClient
 from workbench.protocols import Executor, Progress, RunContext
 from workbench.records import Decision, Event, Exchange, Facts, Job, Problem, Profile, Spent, Trial, Version
-from workbench.session import loops, recording
+from workbench.session import loops, recording, trusting
 from workbench.session.chain import ChainLoop, parse_settings
-from workbench.session.creating import default_root, find_folder, load_stored_executor, make_store, session_names
+from workbench.session.creating import find_folder, load_stored_executor, make_store, session_names
 from workbench.session.deciding import Deciding
 from workbench.session.device import calibrate_first, print_note
-from workbench.session.log import DATABASE, Reference, SessionLog
+from workbench.session.log import Reference, SessionLog
 from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
 from workbench.session.profiling import Profiling
@@ -28,19 +28,17 @@ from workbench.session.testing import Testing
 from workbench.session.work_thread import WorkThread
 from workbench.store import ModelValue, Store
 
-__all__ = ["Session", "default_root"]
-
 
 class Session:
     """One problem, its versions, and the decisions about them.
 
-    Get one by `create` or `open`; use it as a context manager or `close` it. Pieces of work run one after the other.
-    Ctrl-C and `stop` end the running one and leave the session intact. `options` go to the proposer or profiler.
+    Get one by `create` or `open`; use it as a context manager. Pieces of work run one after the other. Ctrl-C and
+    `stop` end the running one and leave the session intact. `options` go to the proposer or profiler.
     """
 
-    def __init__(self, log: SessionLog, executor: Executor) -> None:
-        self.log = log
-        self._thread = WorkThread(on_stopped=log.add_stop)
+    def __init__(self, log: SessionLog, executor: Executor, refusal: str = "") -> None:
+        self.log, self.refusal = log, refusal
+        self._thread = WorkThread(on_stopped=log.add_stop, refusal=refusal)
         context = RunContext(stop=self._thread.stop, progress=log.notify)
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
@@ -77,20 +75,27 @@ class Session:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, root: str | Path | None = None, write: bool = True, executor: Executor | None = None
+        cls,
+        path: str | Path,
+        *,
+        root: str | Path | None = None,
+        write: bool = True,
+        executor: Executor | None = None,
+        trusted: bool = False,
     ) -> Self:
-        """Open a stored session by name or folder.
+        """Open a stored session by name or folder; with `write=False` another process may have it open for writing.
 
-        With `write=False` another process may have it open for writing. Without `executor` the stored one is used, or
-        the default one if that cannot run here (a session from a GPU on a laptop).
+        Without `executor` the stored one is used, or the default one if that cannot run here. A session that this user
+        neither made here nor trusts (`trusted`, `cutegen trust`) is opened for reading; its `refusal` says so.
         """
         folder = find_folder(path, root)
-        return cls._from_store(Store(folder / DATABASE, write=write), folder, executor)
+        store, refusal = trusting.open_store(folder, write=write, given=trusted)
+        return cls._from_store(store, folder, executor, refusal)
 
     @classmethod
-    def _from_store(cls, store: Store, folder: Path, executor: Executor | None) -> Self:
+    def _from_store(cls, store: Store, folder: Path, executor: Executor | None, refusal: str = "") -> Self:
         try:
-            return cls(SessionLog(store, folder), executor or load_stored_executor(store.meta()["executor"]))
+            return cls(SessionLog(store, folder), executor or load_stored_executor(store.meta()["executor"]), refusal)
         except BaseException:
             store.close()
             raise
@@ -116,7 +121,7 @@ class Session:
     def close(self) -> None:
         """Stop running work and release the session's lock."""
         self._thread.close()
-        self.log.store.close()
+        trusting.close_store(self.log.store)
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -385,15 +390,13 @@ class Session:
         """Run CuTeGen's loop (policies.chain); `settings` are fields of `ChainSettings`, with the paper's defaults."""
         return self._thread.run(lambda: ChainLoop(self._parts, parse_settings(settings), by).run())
 
-    # ---- files ------------------------------------------------------------------------------------------------------
-
     def play(self, name: str | Path) -> tuple[str, ...]:
-        """Play a recording into this new session and test each version. Returns a sentence per different verdict."""
-        return self._thread.run(lambda: recording.play(self._parts, recording.load(name)))
+        """Play a trusted recording into this new session. Returns a sentence per different verdict."""
+        return self._thread.run(lambda: recording.play_file(self._parts, name))
 
     def save_recording(self, path: str | Path, label: str) -> Path:
         """Write model calls, proposals and decisions to one file for `play`."""
-        return recording.save(self.log, path, label)
+        return recording.save(self.log, path, label, own=not self.refusal)
 
     def export(self, version: Reference = "best", path: str | Path | None = None, form: str = "kernelbench") -> str:
         """A version in a form of `codegen.exports.FORMS`, without the workbench; also written to `path` if given."""

@@ -79,6 +79,7 @@ def play_recording(arguments: Namespace, cell: str | None, state: Notebook) -> M
     """Open a new session and play a recording into it."""
     from workbench.session import recording
 
+    recording.check_trust(arguments.name)
     found = recording.load(arguments.name)
     state.use(Session.create(found.problem, executor=arguments.executor, arch=found.arch, device=found.device))
     differences = state.session.play(arguments.name)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import html
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from workbench import docs, plugins
 from workbench.errors import UserError
 from workbench.executors.jobs import client
-from workbench.session import Session
+from workbench.session import Session, recording, trusting
+from workbench.session.creating import find_folder
 from workbench.session.verifying import verify_log
+from workbench.trust import trusted_folder
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_l2, load_problem
 from workbench.views.notebook.protocol import Notebook
@@ -162,7 +165,26 @@ def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> objec
 
 def open_session(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     state.use(Session.open(arguments.name))
-    return tables.status(state.session)
+    shown = tables.status(state.session)
+    refusal = state.session.refusal
+    return MimeBundle(f"{refusal}\n\n{shown}") if refusal else shown
+
+
+def trust_path(path: str) -> str:
+    """Trust a session, by folder or name, or a recording's file. Returns what it is and what may run now."""
+    if Path(path).is_file():
+        what = recording.check_trust(path, given=True)
+    else:
+        folder = find_folder(path, None)
+        what = trusting.describe(folder)
+        if not trusting.trust_session(folder):
+            raise UserError(f"this cannot be kept in {trusted_folder()}; set CUTEGEN_TRUST to a folder that can")
+    return f"trusted: {what}"
+
+
+def trust(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    """Trust a session or a recording. A session has to be opened anew then."""
+    return MimeBundle(trust_path(arguments.path))
 
 
 def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -249,4 +271,5 @@ HANDLERS: Mapping[str, Handler] = {
     "search": conversation.search_sources,
     "open": open_session,
     "sessions": show_sessions,
+    "trust": trust,
 }

@@ -1,0 +1,74 @@
+"""Whether a stored session is the user's own, or somebody else's that they trust. Of any other nothing is run."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+from workbench import trust
+from workbench.store import Store
+
+
+def open_store(folder: Path, *, write: bool, given: bool) -> tuple[Store, str]:
+    """A stored session's database, and the line that refuses work on it ("" for one's own).
+
+    One that is not the user's own is opened for reading, unless they trust it: by `given`, or by an answer.
+    """
+    own = _is_own(folder, given=given, ask=write)
+    store = Store(folder / trust.DATABASE, write=write and own)
+    if store.write:
+        trust.trust(folder, store.head(), growing=True)
+    if not own:
+        return store, why_not_run(folder)
+    changed = [one.message for one in store.damage if one.kind == "problem"]
+    return store, f"{folder.name}: {changed[0]}; nothing of it is run, restore it from a copy" if changed else ""
+
+
+def close_store(store: Store) -> None:
+    """Close a session's database. What it holds now is the user's own."""
+    if store.write:
+        with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed already
+            trust.trust(store.path.parent, store.head())
+    store.close()
+
+
+def _is_own(folder: Path, *, given: bool, ask: bool) -> bool:
+    """Whether the user trusts a session, or says so now: by `given`, or by an answer if they can be asked."""
+    if trust.is_session_trusted(folder):
+        return True
+    question = "It is not your own. Trust it, and work on it? (no: it is opened for reading)"
+    if given or (ask and trust.ask(f"{describe(folder)}\n{question}")):
+        trust_session(folder)
+        return True
+    return False
+
+
+def trust_session(folder: Path) -> bool:
+    """Trust a stored session as it is now. Returns whether that could be stored for later processes."""
+    return trust.trust(folder, trust.session_head(folder))
+
+
+def describe(folder: Path) -> str:
+    """What a stored session is and what would run if it were worked on, in a few lines. Nothing of it is run."""
+    store = Store(folder / trust.DATABASE, write=False)
+    try:
+        problem, _ = store.problem()
+        versions, meta = store.versions(), store.meta()
+    finally:
+        store.close()
+    prompts = sorted(path.name for path in (folder / "prompts").glob("*"))
+    address = meta.get("llm", {}).get("base_url")
+    lines = [
+        f"{folder} is a session with {len(versions)} versions of the problem {problem.name}",
+        f"working on it runs the problem's code ({len(problem.source.splitlines())} lines, "
+        f"{len(problem.modules)} further modules) and that of its versions",
+        f"prompts in its folder: {', '.join(prompts)}" if prompts else "",
+        f"the language model in its log is at {address}" if address else "",
+    ]
+    return "; ".join(filter(None, lines))
+
+
+def why_not_run(folder: Path) -> str:
+    """The line that refuses work on a session that is not trusted."""
+    return trust.refuse(folder, f"{folder.name} is somebody else's session, opened for reading")
