@@ -40,7 +40,7 @@ def test_a_template_reaches_no_code(tmp_path: Path, text: str) -> None:
     place = tmp_path / "reached"
     folder = folder_with(tmp_path, text.replace("PLACE", str(place)))
     try:
-        said = prompts.messages("synthesis", asked(), folder)[0]["content"]
+        said = str(prompts.messages("synthesis", asked(), folder)[0]["content"])
     except UserError as error:
         assert "system.jinja2" in str(error) and "\n" not in str(error)
     else:

@@ -13,6 +13,7 @@ import pytest
 from workbench import trust
 from workbench.cli import main
 from workbench.errors import UserError
+from workbench.landscapes import Landscape
 from workbench.records import Candidate, Problem, Proposal
 from workbench.session import Session, recording
 from workbench.views.text import report, tables
@@ -112,7 +113,11 @@ def test_a_person_is_asked_once(theirs: Path) -> None:
     asked: list[str] = []
 
     def answer(yes: bool) -> None:
-        trust.ask_by(lambda question: (asked.append(question), yes)[1])
+        def reply(question: str) -> bool:
+            asked.append(question)
+            return yes
+
+        trust.ask_by(reply)
 
     answer(False)
     with Session.open(theirs) as session:
@@ -208,3 +213,15 @@ def test_the_store_may_be_read_only(theirs: Path, tmp_path: Path, monkeypatch: p
         assert not session.refusal
     assert main(["trust", str(theirs)]) == 2
     assert main(["history", "--session", str(theirs)]) == 0
+
+
+def test_a_file_that_a_landscape_names_is_asked_about(tmp_path: Path, place: Path) -> None:
+    path = tmp_path / "problem.py"
+    path.write_text(RELU.replace("PLACE", repr(str(place))))
+    facts = {"origin": str(path), "precision": "fp32", "mode": "train", "settings": {}}
+    with pytest.raises(UserError, match="a file that the landscape of p names"):
+        Landscape(key="k", name="p", facts=facts, runs=(), rows={}).problem()
+    with pytest.raises(UserError, match="holds a text"):
+        Landscape(key="k", name="p", facts=facts | {"origin": path.read_text()}, runs=(), rows={}).problem()
+    assert main(["trust", str(path)]) == 0
+    assert Landscape(key="k", name="p", facts=facts, runs=(), rows={}).problem().name == "p"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, print_text, wants_json
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_error, print_json, print_text, wants_json
 from workbench.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def create_session(
 def print_wait(event: Event) -> None:
     """Print that a person waits for another session's turn on the GPU."""
     if event.kind == "waiting":
-        print(event.message, file=sys.stderr, flush=True)
+        print_error(event.message)
 
 
 def problem(arguments: argparse.Namespace) -> int:

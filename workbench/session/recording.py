@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from workbench import evaluate, trust
-from workbench.errors import UserError
+from workbench.errors import UserError, WorkbenchError
 from workbench.records import Decision, Event, Exchange, Problem, Proposal, Scalar, Verdict, Version, record
 from workbench.session.log import SessionLog
 from workbench.session.parts import Parts
@@ -16,6 +16,7 @@ from workbench.wire import from_plain, to_plain
 
 FOLDER = Path(__file__).parent.parent / "recordings"
 FORMAT = 1
+MOST_BYTES = 64 << 20  # of a file
 
 
 @record
@@ -55,13 +56,18 @@ def load(name: str | Path) -> Recording:
         raise UserError(
             f"no recording is called {str(name)!r}; there are: {', '.join(names()) or 'none'}, or give a file"
         )
+    if path.stat().st_size > MOST_BYTES:
+        raise UserError(f"{path} has more than {MOST_BYTES >> 20} MiB, the limit of a recording")
     try:
-        plain = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is not a recording: {error}") from None
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise UserError(f"{path} is not a recording of this workbench (format {FORMAT})")
-    return from_plain(plain["recording"], Recording)
+        plain = json.loads(path.read_bytes())
+        if not isinstance(plain, dict) or plain.get("format") != FORMAT or "recording" not in plain:
+            raise UserError(f"{path} is not a recording of this workbench (format {FORMAT})")
+        return from_plain(plain["recording"], Recording)
+    except (ValueError, RecursionError, WorkbenchError) as error:
+        if isinstance(error, UserError):
+            raise
+        text = next(iter(str(error).splitlines()), "")
+        raise UserError(f"{path} is not a recording: {text}") from None
 
 
 def check_trust(name: str | Path, *, given: bool = False) -> str:

@@ -94,11 +94,8 @@ class Session:
 
     @classmethod
     def _from_store(cls, store: Store, folder: Path, executor: Executor | None, refusal: str = "") -> Self:
-        try:
+        with trusting.reading(store):
             return cls(SessionLog(store, folder), executor or load_stored_executor(store.meta()["executor"]), refusal)
-        except BaseException:
-            store.close()
-            raise
 
     @staticmethod
     def names(root: str | Path | None = None) -> tuple[str, ...]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from workbench import trust
+from workbench.errors import UserError
 from workbench.store import Store
+
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, sqlite3.Error, UnicodeError)
+MOST_BYTES = 1 << 30  # of a log that is not the user's own, which is read into memory
 
 
 def open_store(folder: Path, *, write: bool, given: bool) -> tuple[Store, str]:
@@ -16,13 +21,41 @@ def open_store(folder: Path, *, write: bool, given: bool) -> tuple[Store, str]:
     One that is not the user's own is opened for reading, unless they trust it: by `given`, or by an answer.
     """
     own = _is_own(folder, given=given, ask=write)
-    store = Store(folder / trust.DATABASE, write=write and own)
+    if not own and (folder / trust.DATABASE).stat().st_size > MOST_BYTES:
+        raise UserError(f"{folder} has a log of more than {MOST_BYTES >> 20} MiB, the limit of one that is not trusted")
+    store = _open(folder, write=write and own)
     if store.write:
         trust.trust(folder, store.head(), growing=True)
     if not own:
         return store, why_not_run(folder)
     changed = [one.message for one in store.damage if one.kind == "problem"]
     return store, f"{folder.name}: {changed[0]}; nothing of it is run, restore it from a copy" if changed else ""
+
+
+@contextlib.contextmanager
+def reading(store: Store) -> Iterator[None]:
+    """Close a session's database if what it holds cannot be read, and say so in one line (`UserError`)."""
+    try:
+        with _naming(store.path):
+            yield
+    except BaseException:
+        store.close()
+        raise
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGED as error:
+        text = next(iter(str(error).splitlines()), "")
+        raise UserError(f"{path} cannot be used as a session: {type(error).__name__}: {text}") from None
+
+
+def _open(folder: Path, *, write: bool) -> Store:
+    path = folder / trust.DATABASE
+    with _naming(path):
+        return Store(path, write=write)
 
 
 def close_store(store: Store) -> None:
@@ -51,12 +84,11 @@ def trust_session(folder: Path) -> bool:
 
 def describe(folder: Path) -> str:
     """What a stored session is and what would run if it were worked on, in a few lines. Nothing of it is run."""
-    store = Store(folder / trust.DATABASE, write=False)
-    try:
+    store = _open(folder, write=False)
+    with reading(store):
         problem, _ = store.problem()
         versions, meta = store.versions(), store.meta()
-    finally:
-        store.close()
+    store.close()
     prompts = sorted(path.name for path in (folder / "prompts").glob("*"))
     address = meta.get("llm", {}).get("base_url")
     lines = [

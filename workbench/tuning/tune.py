@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from workbench import trust
 from workbench.analysis import devices
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
@@ -131,6 +132,8 @@ def make_plan(request: TuneRequest, device: str) -> TuningPlan:
     """The configurations of a request, with their candidate files."""
     opened = inspection.open_problem(request.problem)
     problem, facts = opened.problem, opened.facts
+    if Path(problem.origin).is_file():  # the landscape will name it
+        trust.trust(Path(problem.origin), trust.hash_file(Path(problem.origin)))
     arch = devices.default_arch(ARCH, device)
     settings = tuple((name, value) for name, value in problem.settings if isinstance(value, int))
     place = TuningProblem(

@@ -11,13 +11,12 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workbench import docs, plugins
+from workbench import docs, plugins, trust
 from workbench.errors import UserError
 from workbench.executors.jobs import client
 from workbench.session import Session, recording, trusting
 from workbench.session.creating import find_folder
 from workbench.session.verifying import verify_log
-from workbench.trust import trusted_folder
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_l2, load_problem
 from workbench.views.notebook.protocol import Notebook
@@ -171,18 +170,20 @@ def open_session(arguments: Namespace, cell: str | None, state: Notebook) -> obj
 
 
 def trust_path(path: str) -> str:
-    """Trust a session, by folder or name, or a recording's file. Returns what it is and what may run now."""
-    if Path(path).is_file():
+    """Trust a session, by folder or name, or the file of a recording or a problem. Returns what it is and what may run now."""
+    if Path(path).suffix == ".py" and Path(path).is_file():
+        what, _ = f"the problem {path}", trust.trust(Path(path), trust.hash_file(Path(path)))
+    elif Path(path).is_file():
         what = recording.check_trust(path, given=True)
     else:
         folder = find_folder(path, None)
         what = trusting.describe(folder)
         if not trusting.trust_session(folder):
-            raise UserError(f"this cannot be kept in {trusted_folder()}; set CUTEGEN_TRUST to a folder that can")
+            raise UserError(f"this cannot be kept in {trust.trusted_folder()}; set CUTEGEN_TRUST to a folder that can")
     return f"trusted: {what}"
 
 
-def trust(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+def trust_named(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     """Trust a session or a recording. A session has to be opened anew then."""
     return MimeBundle(trust_path(arguments.path))
 
@@ -271,5 +272,5 @@ HANDLERS: Mapping[str, Handler] = {
     "search": conversation.search_sources,
     "open": open_session,
     "sessions": show_sessions,
-    "trust": trust,
+    "trust": trust_named,
 }

@@ -108,7 +108,12 @@ HELP = (
         group="help and language",
         places=BOTH,
         example="cutegen trust their-session",
-        arguments=(Argument(flags=("path",), about="a session's folder or name, or the file of a recording"),),
+        arguments=(
+            Argument(
+                flags=("path",),
+                about="a session's folder or name, or the file of a recording or of a problem that a landscape names",
+            ),
+        ),
     ),
     Command(name="sessions", about="list the stored sessions", group="help and language"),
 )
