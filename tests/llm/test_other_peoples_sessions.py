@@ -11,10 +11,10 @@ import pytest
 from conftest import KEY
 from test_prompts import asked
 
-from workbench import problems
+from workbench import problems, trust
 from workbench.errors import UserError
 from workbench.proposers.llm import prompts
-from workbench.session import Session, model_settings
+from workbench.session import Session
 
 ESCAPES = (
     "{{ cycler.__init__.__globals__.os.system('touch PLACE') }}",
@@ -67,10 +67,16 @@ def test_a_link_and_a_bad_menu_are_named(tmp_path: Path) -> None:
         prompts.messages("synthesis", asked(), folder)
 
 
+def forget_addresses(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """As in a new process of a user who keeps what they trust in this folder."""
+    monkeypatch.setenv("CUTEGEN_TRUST", str(folder))
+    monkeypatch.setattr(trust, "_addresses", set())
+
+
 @pytest.fixture
 def session(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """A session whose log holds an address that nobody named in this process."""
-    monkeypatch.setattr(model_settings, "_NAMED", set())
+    """A session whose log holds an address that nobody named."""
+    forget_addresses(monkeypatch, tmp_path / "trusted")
     problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
     with Session.create(problem, root=tmp_path, executor="emulator") as made:
         made.log.store.set_meta({"llm": {"base_url": server.base, "model": "scripted"}})
@@ -91,6 +97,27 @@ def test_the_key_goes_only_to_an_address_that_was_named(
     with pytest.raises(UserError, match="could not be used"):
         session.generate("llm")
     assert [one["authorization"] for one in server.requests] == [f"Bearer {KEY}"]
+
+
+def test_an_address_that_was_named_stays_named(
+    server: Any, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.model(base_url=server.base)
+    forget_addresses(monkeypatch, tmp_path / "trusted")
+    assert session.client().key is not None
+    forget_addresses(monkeypatch, tmp_path / "of another user")
+    session.model(model="another")  # a new client
+    assert session.client().key is None
+
+
+def test_a_redirection_gets_no_key(server: Any, session: Session) -> None:
+    elsewhere = server.base.replace("127.0.0.1", "localhost")
+    session.model(base_url=server.base)
+    server.play({"status": 307, "headers": {"Location": f"{elsewhere}/chat/completions"}}, "class Nothing: pass")
+    with pytest.raises(UserError):
+        session.generate("llm")
+    first, *others = [one["authorization"] for one in server.requests]
+    assert first == f"Bearer {KEY}" and others and KEY not in str(others)
 
 
 def test_an_address_of_the_environment_is_named(server: Any, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,14 +205,22 @@ def test_a_recording_that_was_written_here_is_ones_own(theirs: Path, tmp_path: P
         recording.check_trust(copied)
     with Session.open(theirs, trusted=True) as session:
         path = session.save_recording(tmp_path / "mine.json", "mine")
-    assert "theirs" in recording.check_trust(path)
+    recording.check_trust(path)
 
 
-def test_the_store_may_be_read_only(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_may_be_read_only(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("CUTEGEN_TRUST", "/dev/null/trusted")
     with Session.open(theirs, trusted=True) as session:
         assert not session.refusal
+        session.pin("mine")
+    with Session.open(theirs) as session:  # in this process it stays trusted
+        assert not session.refusal
+    monkeypatch.setattr(trust, "_given", {})
+    assert "set CUTEGEN_TRUST" in Session.open(theirs).refusal
     assert main(["trust", str(theirs)]) == 2
+    assert "set CUTEGEN_TRUST" in capfd.readouterr().err
     assert main(["history", "--session", str(theirs)]) == 0
 
 
@@ -225,3 +234,57 @@ def test_a_file_that_a_landscape_names_is_asked_about(tmp_path: Path, place: Pat
         Landscape(key="k", name="p", facts=facts | {"origin": path.read_text()}, runs=(), rows={}).problem()
     assert main(["trust", str(path)]) == 0
     assert Landscape(key="k", name="p", facts=facts, runs=(), rows={}).problem().name == "p"
+
+
+def make_an_upgrade(monkeypatch: pytest.MonkeyPatch, cache: Path, *, used_before: bool) -> None:
+    """As if a workbench that asks had been installed only now, after one that kept something in the cache, or none."""
+    monkeypatch.setenv("CUTEGEN_CACHE", str(cache))
+    monkeypatch.setattr(trust, "_given", {})
+    if used_before:
+        (cache / "facts").mkdir(parents=True)
+        (cache / "facts" / "kept.json").write_text("{}")
+    time.sleep(0.02)
+    installed = cache.with_name("trust.py")
+    installed.write_text("")
+    monkeypatch.setattr(trust, "__file__", str(installed))
+    time.sleep(0.02)
+
+
+def test_what_was_here_before_the_workbench_asked_is_ones_own(
+    theirs: Path, their_recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_an_upgrade(monkeypatch, tmp_path / "cache", used_before=True)
+    recording.check_trust(their_recording)
+    received_later = shutil.copytree(theirs, tmp_path / "later")
+    for _ in range(2):
+        with Session.open(theirs) as session:
+            assert not session.refusal
+            session.pin("more")
+        with Session.open(received_later) as session:
+            assert session.refusal
+    shutil.copy(their_recording, tmp_path / "later.json")
+    with pytest.raises(UserError, match="not your own"):
+        recording.check_trust(tmp_path / "later.json")
+    make_an_upgrade(monkeypatch, tmp_path / "next cache", used_before=True)  # the next one changes nothing
+    with Session.open(received_later) as session:
+        assert session.refusal
+
+
+def test_in_a_first_installation_nothing_was_here_before(
+    theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_an_upgrade(monkeypatch, tmp_path / "cache", used_before=False)
+    with Session.open(theirs) as session:
+        assert session.refusal
+
+
+def test_an_own_problem_is_not_asked_about(tmp_path: Path, place: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(RELU.replace("PLACE", repr(str(place))))
+    assert main(["problem", str(path)]) == 0 and place.exists()
+
+
+def test_shipped_recordings_need_no_question() -> None:
+    assert recording.names()
+    for shipped in recording.names():
+        recording.check_trust(shipped)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
-from workbench import search
+from workbench import search, trust
 from workbench.errors import UserError
 from workbench.proposers.llm.budget import Budget, Prices
 from workbench.proposers.llm.client import ChatClient
@@ -32,7 +32,6 @@ NUMBERS: dict[str, Callable[[str | float], int | float]] = {
 LANGUAGES = ("cute", "mucutlass")
 NAMES = ("base_url", "model", "language", *NUMBERS)
 _KEYS: dict[str, Key] = {}  # endpoint -> key that the user typed; only for this process
-_NAMED: set[str] = set()  # endpoints that the user named in this process, to which the environment's key may go
 
 
 class ModelSettings:
@@ -52,7 +51,7 @@ class ModelSettings:
         """Change settings by name (NAMES). Returns all. Raises `UserError` for an unknown name or a wrong value."""
         if values:
             checked = check_values(values)
-            name_address(str(checked.get("base_url") or ""))
+            trust.trust_address(str(checked.get("base_url") or ""))
             self._log.store.set_meta({"llm": {**self.values, **checked}})
             self._client = None
         return self.values
@@ -103,28 +102,23 @@ class ModelSettings:
             self._log.add_event(Event(kind="note", message=message))
 
 
-def name_address(address: str) -> None:
-    """Note that the user named an address in this process: the environment's key may be sent there."""
-    if address:
-        _NAMED.add(address)
-
-
 def why_no_key(values: Mapping[str, ModelValue]) -> str | None:
     """Why the environment's key is not sent to the address in a session's log; None if it is, or if there is none.
 
-    The key goes to an address that the user named: in this process, or in the environment, or the default one.
+    The key goes to an address that the user named here (`trust.trust_address`), to that in the environment, and to the
+    default one.
     """
     address = str(values.get("base_url") or "")
     if not address or address in _KEYS or _may_have_key(address) or key_from_environment() is None:
         return None
     return (
-        f"{' or '.join(KEY_NAMES)} is not sent to {address}, an address that is only in the session's log; if you want "
-        f"that, name it: %cutegen model --base-url {address} (cutegen run: --base-url {address})"
+        f"{' or '.join(KEY_NAMES)} is not sent to {address}, an address from the session's log that was not named here; if "
+        f"you want that, name it: %cutegen model --base-url {address} (cutegen run: --base-url {address})"
     )
 
 
 def _may_have_key(address: str) -> bool:
-    return address in {*_NAMED, os.environ.get("OPENAI_BASE_URL"), Settings().base_url}
+    return address in (os.environ.get("OPENAI_BASE_URL"), Settings().base_url) or trust.is_address_trusted(address)
 
 
 def check_values(values: Mapping[str, ModelValue]) -> dict[str, ModelValue]:

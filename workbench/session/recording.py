@@ -70,19 +70,23 @@ def load(name: str | Path) -> Recording:
         raise UserError(f"{path} is not a recording: {text}") from None
 
 
-def check_trust(name: str | Path, *, given: bool = False) -> str:
-    """What a recording is and would run, if the user trusts it; with `given` they do from now on.
-
-    Raises `UserError` for one that is neither shipped, nor was written here by the workbench, nor is trusted.
-    """
+def describe_recording(name: str | Path) -> str:
+    """What a recording is, and what playing it would run."""
     found = load(name)
-    what = (
+    return (
         f"{name} is a recording with {len(found.steps)} versions of the problem {found.problem.name}; "
         f"playing it runs the problem's code ({len(found.problem.source.splitlines())} lines) and theirs"
     )
+
+
+def check_trust(name: str | Path, *, given: bool = False) -> None:
+    """Raise `UserError` for a recording that is neither shipped, nor was written here, nor is trusted.
+
+    With `given` it is trusted from now on.
+    """
     if str(name) not in names():
+        what = describe_recording(name)
         trust.require(Path(name), trust.hash_file(Path(name)), what, given=given)
-    return what
 
 
 def make_recording(log: SessionLog, label: str) -> Recording:

@@ -21,15 +21,37 @@ def open_store(folder: Path, *, write: bool, given: bool) -> tuple[Store, str]:
     One that is not the user's own is opened for reading, unless they trust it: by `given`, or by an answer.
     """
     own = _is_own(folder, given=given, ask=write)
-    if not own and (folder / trust.DATABASE).stat().st_size > MOST_BYTES:
-        raise UserError(f"{folder} has a log of more than {MOST_BYTES >> 20} MiB, the limit of one that is not trusted")
+    if not own:
+        check_files(folder)
     store = _open(folder, write=write and own)
     if store.write:
         trust.trust(folder, store.head(), growing=True)
     if not own:
-        return store, why_not_run(folder)
+        store.refusal = why_not_run(folder)
+        return store, store.refusal
     changed = [one.message for one in store.damage if one.kind == "problem"]
     return store, f"{folder.name}: {changed[0]}; nothing of it is run, restore it from a copy" if changed else ""
+
+
+def check_files(folder: Path) -> None:
+    """Raise `UserError` for files that no session has: links, which could lead anywhere, pipes, a log without end."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            kind = "a link" if path.is_symlink() else "neither a file nor a folder"
+            raise UserError(f"{path} is {kind}, which a session that is not trusted cannot have; remove it")
+    if (folder / trust.DATABASE).stat().st_size > MOST_BYTES:
+        raise UserError(f"{folder} has a log of more than {MOST_BYTES >> 20} MiB, the limit of one that is not trusted")
+    _check_tables(folder / trust.DATABASE)
+
+
+def _check_tables(path: Path) -> None:
+    """Raise `UserError` for a log with views or computed columns: what they compute may never end."""
+    with _naming(path), contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        names = db.execute("SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+        for name, kind, page in names:
+            columns = db.execute("SELECT hidden FROM pragma_table_xinfo(?)", (name,)).fetchall() if page else []
+            if kind == "view" or not page or any(hidden for (hidden,) in columns):
+                raise ValueError(f"{name!r} computes what it holds")
 
 
 @contextlib.contextmanager
@@ -79,11 +101,13 @@ def _is_own(folder: Path, *, given: bool, ask: bool) -> bool:
 
 def trust_session(folder: Path) -> bool:
     """Trust a stored session as it is now. Returns whether that could be stored for later processes."""
+    check_files(folder)
     return trust.trust(folder, trust.session_head(folder))
 
 
 def describe(folder: Path) -> str:
-    """What a stored session is and what would run if it were worked on, in a few lines. Nothing of it is run."""
+    """What a stored session is and what would run if it were worked on. Nothing of it is run."""
+    check_files(folder)
     store = _open(folder, write=False)
     with reading(store):
         problem, _ = store.problem()

@@ -164,27 +164,28 @@ def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> objec
 
 def open_session(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     state.use(Session.open(arguments.name))
-    shown = tables.status(state.session)
-    refusal = state.session.refusal
-    return MimeBundle(f"{refusal}\n\n{shown}") if refusal else shown
+    shown, refusal = tables.status(state.session), state.session.refusal
+    return MimeBundle(f"{refusal}\n\n{shown}", parts=(MimeBundle(refusal), shown)) if refusal else shown
 
 
 def trust_path(path: str) -> str:
-    """Trust a session, by folder or name, or the file of a recording or a problem. Returns what it is and what may run now."""
-    if Path(path).suffix == ".py" and Path(path).is_file():
-        what, _ = f"the problem {path}", trust.trust(Path(path), trust.hash_file(Path(path)))
-    elif Path(path).is_file():
-        what = recording.check_trust(path, given=True)
+    """Trust a session, by folder or name, or the file of a recording or a problem. Returns a line that says what it is.
+
+    Raises `UserError` for anything else, and if the trust cannot be kept for later processes.
+    """
+    if Path(path).is_file():
+        what = f"the problem {path}" if Path(path).suffix == ".py" else recording.describe_recording(path)
+        kept = trust.trust(Path(path), trust.hash_file(Path(path)))
     else:
         folder = find_folder(path, None)
-        what = trusting.describe(folder)
-        if not trusting.trust_session(folder):
-            raise UserError(f"this cannot be kept in {trust.trusted_folder()}; set CUTEGEN_TRUST to a folder that can")
+        what, kept = trusting.describe(folder), trusting.trust_session(folder)
+    if not kept:
+        raise UserError(f"{what}; it is trusted until this process ends: {trust.cannot_store()}")
     return f"trusted: {what}"
 
 
 def trust_named(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    """Trust a session or a recording. A session has to be opened anew then."""
+    """Trust a session, a recording or a problem's file. A session that is open has to be opened anew."""
     return MimeBundle(trust_path(arguments.path))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import os
-import string
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ from workbench.views.text.problem_card import describe_problem
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+# what Markdown reads as more than a sign: anywhere, at the beginning of a line, and in an address
+MARKDOWN = re.compile(r"[<>&\[\]`*_~|@\\]|^[#+=-]|^\d(?=\d*[.)])|:(?=//)", re.MULTILINE)
 STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.4 }
 body {
@@ -135,7 +137,7 @@ def escape_markdown(text: str) -> str:
     """
     lines = "\n".join(line.lstrip() for line in text.splitlines())  # an indented line is code, where no escape holds
     plain = lines.replace("$", "\uff04").replace("\\", "\\\u2060")
-    return "".join(f"&#{ord(sign)};" if sign.isascii() and sign in string.punctuation else sign for sign in plain)
+    return MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", plain)
 
 
 def make_notebook(session: Session, folder: Path) -> NotebookNode:
