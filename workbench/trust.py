@@ -1,8 +1,9 @@
 """What a user trusts: files and sessions that the workbench made for them here, or that they said they trust.
 
 A session, a recording or a problem holds code, so somebody else's is not run before the user was asked. What is trusted
-is kept outside of its folder, one file per path with a content hash (`folders.trusted_folder`). A session's hash is the
-head of its log. While it is open for writing its log grows; after a crash the head noted at its opening has to be in it.
+is kept outside of its folder, one file per path with a content hash (`folders.trusted_folder`). A session's hash is
+the head of its log. While it is open for writing its log grows; after a crash the head noted at its opening has to be
+in it.
 
 An older workbench noted nothing. What lay here while it was used, and was not changed since, is the user's own
 (`was_here_before`).

@@ -9,7 +9,6 @@
     Profiling       profiles versions
     Proposing       makes versions by proposers and from the user's text
     Deciding        accepts, rejects and merges versions
-    trusting        says whether a stored session is the user's own; of any other nothing is run
     loops, chain    run many steps by a policy
     recording       saves a session as a file and plays it back
 """

@@ -112,8 +112,8 @@ def why_no_key(values: Mapping[str, ModelValue]) -> str | None:
     if not address or address in _KEYS or _may_have_key(address) or key_from_environment() is None:
         return None
     return (
-        f"{' or '.join(KEY_NAMES)} is not sent to {address}, an address from the session's log that was not named here; if "
-        f"you want that, name it: %cutegen model --base-url {address} (cutegen run: --base-url {address})"
+        f"{' or '.join(KEY_NAMES)} is not sent to {address}: that address is from the session's log and was not named "
+        f"here; if you want it, name it: %cutegen model --base-url {address} (cutegen run: --base-url {address})"
     )
 
 

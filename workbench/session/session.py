@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
-from workbench import executors
+from workbench import executors, stored_sessions
 from workbench.analysis import hunks as hunk_maths
 from workbench.plugins import DEFAULTS
 from workbench.policies.chain import ChainSettings
 from workbench.proposers.llm.client import ChatClient
 from workbench.protocols import Executor, Progress, RunContext
 from workbench.records import Decision, Event, Exchange, Facts, Job, Problem, Profile, Spent, Trial, Version
-from workbench.session import loops, recording, trusting
+from workbench.session import loops, recording
 from workbench.session.chain import ChainLoop, parse_settings
 from workbench.session.creating import find_folder, load_stored_executor, make_store, session_names
 from workbench.session.deciding import Deciding
@@ -89,12 +89,12 @@ class Session:
         neither made here nor trusts (`trusted`, `cutegen trust`) is opened for reading; its `refusal` says so.
         """
         folder = find_folder(path, root)
-        store, refusal = trusting.open_store(folder, write=write, given=trusted)
+        store, refusal = stored_sessions.open_store(folder, write=write, given=trusted)
         return cls._from_store(store, folder, executor, refusal)
 
     @classmethod
     def _from_store(cls, store: Store, folder: Path, executor: Executor | None, refusal: str = "") -> Self:
-        with trusting.reading(store):
+        with stored_sessions.reading(store):
             return cls(SessionLog(store, folder), executor or load_stored_executor(store.meta()["executor"]), refusal)
 
     @staticmethod
@@ -118,7 +118,7 @@ class Session:
     def close(self) -> None:
         """Stop running work and release the session's lock."""
         self._thread.close()
-        trusting.close_store(self.log.store)
+        stored_sessions.close_store(self.log.store)
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workbench import docs, plugins, trust
+from workbench import docs, plugins, stored_sessions, trust
 from workbench.errors import UserError
 from workbench.executors.jobs import client
-from workbench.session import Session, recording, trusting
+from workbench.session import Session, recording
 from workbench.session.creating import find_folder
 from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
@@ -178,7 +178,7 @@ def trust_path(path: str) -> str:
         kept = trust.trust(Path(path), trust.hash_file(Path(path)))
     else:
         folder = find_folder(path, None)
-        what, kept = trusting.describe(folder), trusting.trust_session(folder)
+        what, kept = stored_sessions.describe(folder), stored_sessions.trust_session(folder)
     if not kept:
         raise UserError(f"{what}; it is trusted until this process ends: {trust.cannot_store()}")
     return f"trusted: {what}"

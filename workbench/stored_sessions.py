@@ -1,4 +1,4 @@
-"""Whether a stored session is the user's own, or somebody else's that they trust. Of any other nothing is run."""
+"""Opens stored sessions: the user's own, those that they trust, and any other to read, of which nothing is run."""
 
 from __future__ import annotations
 
