@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ from conftest import KEY
 from test_prompts import asked
 
 from workbench import problems, trust
+from workbench.cli import main
 from workbench.errors import UserError
 from workbench.proposers.llm import prompts
 from workbench.session import Session
+from workbench.views.text import report
 
 ESCAPES = (
     "{{ cycler.__init__.__globals__.os.system('touch PLACE') }}",
@@ -151,10 +154,30 @@ def test_it_is_said_whose_prompts_are_used(server: Any, session: Session) -> Non
     assert server.requests[-1]["body"]["messages"][0]["content"] == "Write a kernel."
 
 
+def test_a_hostile_reply_is_shown_as_text(
+    server: Any, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Control characters and scripts in prose, title, code and answer; a path that it names is not written."""
+    session.model(base_url=server.base)
+    bad = "\x1b]0;owned\x07<script>alert(1)</script>"
+    source = f"# {bad}\nimport torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
+    server.play(f"{bad}\n```python ../../outside.py\n{source}```", bad)
+    version = session.generate("llm")
+    assert version is not None and session.ask("why?")
+    session.reject(reason=bad)
+    monkeypatch.setenv("CUTEGEN_ROOT", str(session.folder.parent))
+    for command in (["history"], ["diff", "v1", "v1"], ["verify"]):
+        main([*command, "--session", session.name])
+    said = capfd.readouterr()
+    assert "owned" in said.out and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", said.out + said.err)
+    assert "<script" not in report.html_page(session) and "<script" not in str(
+        [cell.source for cell in report.make_notebook(session, tmp_path).cells]
+    )
+    assert not list(tmp_path.rglob("outside*"))
+
+
 def test_the_key_is_in_no_file_of_the_session(server: Any, session: Session, tmp_path: Path) -> None:
     """The canary: logs, recording, report, notebook, export, traceback."""
-    from workbench.views.text import report
-
     session.model(base_url=server.base)
     source = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
     server.play(

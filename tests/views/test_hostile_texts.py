@@ -14,8 +14,9 @@ import pytest
 
 from workbench import problems
 from workbench.cli import main
-from workbench.cli.output import echo, make_printable
+from workbench.cli.output import echo
 from workbench.errors import UserError
+from workbench.printing import make_printable
 from workbench.records import Candidate, Event, Exchange, Proposal
 from workbench.session import Session
 from workbench.views.text import report
