@@ -21,9 +21,9 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench import hash_chain
 from workbench.errors import UserError
 from workbench.folders import cache_root, trusted_folder
+from workbench.hash_chain import has_chain, holds_head, read_head
 from workbench.records import record
 
 DATABASE = "session.sqlite"
@@ -179,7 +179,7 @@ def session_head(folder: Path) -> str:
     path = (folder / DATABASE).absolute()
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
-            return hash_chain.read_head(db) if hash_chain.has_chain(db) else hash_file(path)
+            return read_head(db) if has_chain(db) else hash_file(path)
     except (sqlite3.DatabaseError, OSError) as error:
         raise UserError(f"{path} cannot be used as a session: {error}; restore it from a copy") from None
 
@@ -193,9 +193,7 @@ def is_session_trusted(folder: Path) -> bool:
         return True
     path = (folder / DATABASE).absolute()
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
-        return hash_chain.has_chain(db) and any(
-            entry.growing and hash_chain.holds_head(db, entry.digest) for entry in entries
-        )
+        return has_chain(db) and any(entry.growing and holds_head(db, entry.digest) for entry in entries)
 
 
 def check_problem_file(path: Path) -> None:

@@ -9,11 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from workbench import trust
 from workbench.cli.output import INTERRUPTED, OK, USAGE, ask, print_error, set_json
 from workbench.cli.parser import make_parser
 from workbench.errors import Stopped, WorkbenchError
 from workbench.interrupts import defer_during_imports
+from workbench.trust import ask_by
 
 __all__ = ["main"]
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from workbench.views.commands.problems import choose_gpu
 
             choose_gpu(arguments)
-        trust.ask_by(ask if sys.stdin.isatty() and sys.stderr.isatty() else None)
+        ask_by(ask if sys.stdin.isatty() and sys.stderr.isatty() else None)
         with defer_during_imports():
             return int(arguments.function(arguments))
     except (KeyboardInterrupt, Stopped) as error:

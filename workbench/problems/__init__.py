@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from workbench import trust
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
 from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
+from workbench.trust import check_problem_file
 
 __all__ = ["PROBLEM_NAMES", "from_expression", "load", "module_scalars", "shipped", "with_settings"]
 
@@ -61,7 +61,7 @@ def load(
             close = difflib.get_close_matches(spec, files, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"shipped problems: {', '.join(files)}"
             raise ProblemError(f"no problem or file is called {spec!r}; {hint}")
-        trust.check_problem_file(path)
+        check_problem_file(path)
         source, origin, default = _read_file(path), str(path), path.stem
     check_source(source, origin if origin != "shipped" else spec)
     source = complete_source(source)

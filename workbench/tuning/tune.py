@@ -12,7 +12,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from workbench import trust
 from workbench.analysis import devices
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
@@ -24,6 +23,7 @@ from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem, record
+from workbench.trust import hash_file, trust
 from workbench.tuning.files import start_file
 from workbench.tuning.plan import ARCH, DEVICE, TuningPlan, TuningProblem, plan_recognised
 from workbench.tuning.space import vary_file, vary_program
@@ -133,7 +133,7 @@ def make_plan(request: TuneRequest, device: str) -> TuningPlan:
     opened = inspection.open_problem(request.problem)
     problem, facts = opened.problem, opened.facts
     if Path(problem.origin).is_file():  # the landscape will name it
-        trust.trust(Path(problem.origin), trust.hash_file(Path(problem.origin)))
+        trust(Path(problem.origin), hash_file(Path(problem.origin)))
     arch = devices.default_arch(ARCH, device)
     settings = tuple((name, value) for name, value in problem.settings if isinstance(value, int))
     place = TuningProblem(
