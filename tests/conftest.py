@@ -122,6 +122,7 @@ def sessions_in_a_temporary_folder(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "sessions"))
+    monkeypatch.setenv("CUTEGEN_TRUST", str(tmp_path_factory.getbasetemp() / "trusted"))
     monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 

@@ -34,7 +34,7 @@ class Damage:
 
 def has_chain(db: sqlite3.Connection) -> bool:
     """Whether the log has a chain; one that was written by an old workbench has none until it is opened for writing."""
-    return bool(db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain'").fetchone())
+    return bool(db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain' AND type = 'table'").fetchone())
 
 
 def append(db: sqlite3.Connection, kind: str, row: int) -> None:

@@ -62,6 +62,7 @@ class Store:
         self.path = path
         self.lock = threading.RLock()
         self.write = write
+        self.refusal = ""  # why nothing may be written, if there is more to say than that it was opened for reading
         self._lock_file: TextIO | None = None
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +106,10 @@ class Store:
     def _take_lock(self) -> None:
         import fcntl
 
-        file = open(self.path.with_suffix(".lock"), "a+")  # noqa: SIM115 - held until close
+        path = self.path.with_suffix(".lock")
+        if path.is_symlink():
+            raise UserError(f"{path} is a link, so it could overwrite any file; remove it")
+        file = open(path, "a+")  # noqa: SIM115 - held until close
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -139,7 +143,9 @@ class Store:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         if not self.write:
-            raise UserError(f"session {self.path.parent.name!r} was opened for reading only; open it for writing")
+            raise UserError(
+                self.refusal or f"session {self.path.parent.name!r} was opened for reading only; open it for writing"
+            )
         with self.lock:
             self.db.execute("BEGIN IMMEDIATE")
             try:
@@ -344,7 +350,7 @@ class Store:
                 parent=parent,
                 proposal=loads(proposal, Proposal),
                 source_hash=digest,
-                path=str(self.path.parent / name),
+                path=str(self.path.parent / Path(name).name),
                 trials=tuple(trials.get(number, ())),
                 decision=standing.get(number),
                 at=at,

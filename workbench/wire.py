@@ -43,7 +43,7 @@ def from_plain(plain: object, kind: type[T]) -> T:
     """
     try:
         return _converter().structure(plain, kind)
-    except Exception as error:  # cattrs raises exception groups of many kinds
+    except Exception as error:  # cattrs raises exception groups of many kinds, and RecursionError
         raise WorkbenchError(f"stored {kind.__name__} cannot be read: {error}") from error
 
 
@@ -53,8 +53,13 @@ def dumps(record: object) -> str:
 
 
 def loads(text: str, kind: type[T]) -> T:
-    """Reads a record of `kind` from the text of `dumps`. Raises `WorkbenchError` if the text has a newer schema."""
-    envelope = json.loads(text)
+    """Reads a record of `kind` from the text of `dumps`. Raises `WorkbenchError` if it is damaged or too new."""
+    try:
+        envelope = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WorkbenchError(f"stored {kind.__name__} cannot be read: {error}") from None
+    if not isinstance(envelope, dict) or "record" not in envelope or not isinstance(envelope.get("schema", 0), int):
+        raise WorkbenchError(f"stored {kind.__name__} cannot be read: it is no record")
     if envelope.get("schema", 0) > SCHEMA:
         raise WorkbenchError(
             f"written by a newer workbench (schema {envelope['schema']}, this one knows {SCHEMA}): upgrade it"

@@ -76,6 +76,7 @@ def test_a_difference_is_said(tmp_path: Path) -> None:
     (tmp_path / "changed.json").write_text(json.dumps(document))
     found = recording.load(tmp_path / "changed.json")
     with Session.create(found.problem, root=tmp_path / "s", executor="emulator") as session:
+        recording.check_trust(tmp_path / "changed.json", given=True)
         said = session.play(tmp_path / "changed.json")
         assert len(said) == 1 and said[0].startswith("v1 was correct when recorded, today it is not (compile:")
         assert session.baseline is None

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def session(folder: Path) -> Iterator[Session]:
-    with Session.open(folder) as opened:
+    with Session.open(folder, trusted=True) as opened:
         yield opened
 
 

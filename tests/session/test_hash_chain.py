@@ -41,19 +41,19 @@ def change(folder: Path, *statements: str) -> None:
 
 
 def problems_of(folder: Path, head: str = "") -> tuple[str, ...]:
-    with Session.open(folder, write=False) as session:
+    with Session.open(folder, write=False, trusted=True) as session:
         return verify_log(session, head=head).problems
 
 
 def head_of(folder: Path) -> str:
-    with Session.open(folder, write=False) as session:
+    with Session.open(folder, write=False, trusted=True) as session:
         return session.log.store.head()
 
 
 def test_an_untouched_log_is_sound_and_its_head_moves_on(folder: Path) -> None:
     before = head_of(folder)
     assert re.fullmatch("[0-9a-f]{64}", before) and not problems_of(folder) and not problems_of(folder, before[:12])
-    with Session.open(folder) as session:
+    with Session.open(folder, trusted=True) as session:
         session.reject("v1", "slow") if session.version("v1").decision is None else session.undo()
         assert "nothing was changed" in str(tables.log_check(verify_log(session, head=before)))
     assert head_of(folder) != before and not problems_of(folder, before)
@@ -98,13 +98,13 @@ def test_an_edit_is_named(folder: Path, edit: str) -> None:
     change(folder, *statements)
     said = "\n".join(problems_of(folder))
     assert all(part in said for part in expected), said
-    with Session.open(folder) as session:
+    with Session.open(folder, trusted=True) as session:
         assert "warning" in str(tables.status(session))
 
 
 def test_what_was_changed_is_not_believed(folder: Path) -> None:
     change(folder, *EDITS["a verdict set by hand"][0], *EDITS["a decision of another program"][0])
-    with Session.open(folder) as session:
+    with Session.open(folder, trusted=True) as session:
         first, second = session.versions
         assert not first.trials and not second.trials and second.decision is not None
         assert first.decision is None or first.decision.version == 1
@@ -145,17 +145,17 @@ def test_a_log_of_an_old_workbench_gets_a_chain_when_it_is_opened_to_work_on(fol
         f"PRAGMA user_version={MIGRATIONS.index(TABLE)}",
     )
     assert "no hash chain" in problems_of(folder)[0]
-    with Session.open(folder) as session:
+    with Session.open(folder, trusted=True) as session:
         assert not verify_log(session).problems and session.log.store.count_entries() > len(CHAINED)
 
 
 @pytest.mark.parametrize("head", ["xyz", "12", "G" * 64])
 def test_a_head_that_is_none_is_refused(folder: Path, head: str) -> None:
-    with Session.open(folder, write=False) as session, pytest.raises(UserError, match="is no head"):
+    with Session.open(folder, write=False, trusted=True) as session, pytest.raises(UserError, match="is no head"):
         verify_log(session, head=head)
 
 
 def test_versions_are_run_again(folder: Path) -> None:
-    with Session.open(folder, write=False) as session:
+    with Session.open(folder, write=False, trusted=True) as session:
         found = verify_log(session, run=["all"])
     assert found.ran == ("v1", "v2") and not found.problems and "run again: v1, v2" in str(tables.log_check(found))

@@ -9,10 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from workbench.cli.output import INTERRUPTED, OK, USAGE, set_json
+from workbench.cli.output import INTERRUPTED, OK, USAGE, ask, print_error, set_json
 from workbench.cli.parser import make_parser
 from workbench.errors import Stopped, WorkbenchError
 from workbench.interrupts import defer_during_imports
+from workbench.trust import ask_by
 
 __all__ = ["main"]
 
@@ -29,13 +30,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             from workbench.views.commands.problems import choose_gpu
 
             choose_gpu(arguments)
+        ask_by(ask if sys.stdin.isatty() and sys.stderr.isatty() else None)
         with defer_during_imports():
             return int(arguments.function(arguments))
     except (KeyboardInterrupt, Stopped) as error:
-        print(str(error) or "stopped; everything finished is kept", file=sys.stderr)
+        print_error(str(error) or "stopped; everything finished is kept")
         return INTERRUPTED
     except WorkbenchError as error:
-        print(f"cutegen: {error}", file=sys.stderr)
+        print_error(f"cutegen: {error}")
         return USAGE
     except BrokenPipeError:
         # without this the interpreter prints an error when it flushes standard output at exit
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        print(f"cutegen: {error.strerror or error}{where}", file=sys.stderr)
+        print_error(f"cutegen: {error.strerror or error}{where}")
         return USAGE
     finally:
         if "workbench.executors.jobs.client" in sys.modules:  # else no process was started

@@ -91,10 +91,14 @@ def _open_session(arguments: argparse.Namespace) -> Session:
     from workbench.session import Session, recording
 
     if arguments.resume:
-        session = Session.open(arguments.resume)
+        session = Session.open(arguments.resume, trusted=arguments.trust)
+        if session.refusal:
+            session.close()
+            raise UserError(session.refusal)
         session.subscribe(print_wait)
         return session
     if arguments.recording:
+        recording.check_trust(arguments.recording, given=arguments.trust)
         found = recording.load(arguments.recording)
         arguments.arch, arguments.device = arguments.arch or found.arch, arguments.device or found.device
         return create_session(arguments, found.problem)

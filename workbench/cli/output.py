@@ -1,9 +1,11 @@
-"""Exit statuses, and printing that keeps standard output free for --json."""
+"""Exit statuses, and printing: standard output stays free for --json, and no control character reaches a terminal."""
 
 from __future__ import annotations
 
 import json
 import sys
+
+from workbench.printing import make_printable
 
 OK, NOT_CORRECT, USAGE, DOUBTFUL, INTERRUPTED = 0, 1, 2, 3, 130
 _json = False
@@ -11,7 +13,24 @@ _json = False
 
 def echo(text: str) -> None:
     """Print text for the user; with --json it goes to standard error."""
-    print(text, file=sys.stderr if _json else sys.stdout, flush=True)
+    print(make_printable(text), file=sys.stderr if _json else sys.stdout, flush=True)
+
+
+def print_text(text: str) -> None:
+    """Print the text that a command is for to standard output."""
+    print(make_printable(text))
+
+
+def print_error(text: str) -> None:
+    """Print one line to standard error."""
+    print(make_printable(text), file=sys.stderr)
+
+
+def ask(question: str) -> bool:
+    """Show a question on standard error, and read whether the answer is yes."""
+    print_error(question)
+    print("[y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def print_json(document: object) -> None:

@@ -45,6 +45,7 @@ FUNCTIONS: Mapping[str, CommandFunction] = {
     "profile": profiling.profile,
     "run": loop.run,
     "test": run_test,
+    "trust": sessions.trust,
     "tune": run_tuning,
     "verify": sessions.verify,
 }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_error, print_json, print_text, wants_json
 from workbench.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def create_session(
 def print_wait(event: Event) -> None:
     """Print that a person waits for another session's turn on the GPU."""
     if event.kind == "waiting":
-        print(event.message, file=sys.stderr, flush=True)
+        print_error(event.message)
 
 
 def problem(arguments: argparse.Namespace) -> int:
@@ -98,7 +97,7 @@ def diff(arguments: argparse.Namespace) -> int:
     if wants_json():
         print_json([to_plain(hunk) for hunk in found])
     else:
-        print(unified_diff(old, new, arguments.old, arguments.new) if found else "no difference")
+        print_text(unified_diff(old, new, arguments.old, arguments.new) if found else "no difference")
     return OK
 
 
@@ -122,13 +121,25 @@ def history(arguments: argparse.Namespace) -> int:
         if wants_json():
             print_json(Session.names())
         else:
-            print("\n".join(Session.names()) or "no sessions yet")
+            print_text("\n".join(Session.names()) or "no sessions yet")
         return OK
     with _open_stored(arguments.session) as session:
         if wants_json():
             print_json(version_rows(session.versions))
         else:
-            print(tables.history(session))
+            print_text(str(tables.history(session)))
+    return OK
+
+
+def trust(arguments: argparse.Namespace) -> int:
+    """Trust a session or a recording."""
+    from workbench.views.commands.handlers import trust_path
+
+    said = trust_path(arguments.path)
+    if wants_json():
+        print_json({"trusted": said})
+    else:
+        print_text(said)
     return OK
 
 
@@ -163,7 +174,7 @@ def verify(arguments: argparse.Namespace) -> int:
     if wants_json():
         print_json(to_plain(found))
     else:
-        print(tables.log_check(found))
+        print_text(str(tables.log_check(found)))
     return NOT_CORRECT if found.problems else OK
 
 

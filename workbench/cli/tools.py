@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.output import OK, echo, print_json, wants_json
+from workbench.cli.output import OK, echo, print_json, print_text, wants_json
 from workbench.errors import Unavailable, UserError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _print_text(text: str, key: str = "text") -> None:
     if wants_json():
         print_json({key: text})
     else:
-        print(text)
+        print_text(text)
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -151,7 +151,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         print_json([{"what": name, "available": ok, "why": why} for name, ok, why in rows])
         return OK
     for name, ok, why in rows:
-        print(f"{'yes' if ok else 'no '}  {name}" + (f": {why}" if why else ""))
+        print_text(f"{'yes' if ok else 'no '}  {name}" + (f": {why}" if why else ""))
     return OK
 
 

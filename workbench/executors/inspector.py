@@ -14,8 +14,8 @@ from pathlib import Path
 from workbench.errors import WorkbenchError
 from workbench.executors.jobs.client import server
 from workbench.executors.jobs.folder import read_reply
+from workbench.folders import cache_root
 from workbench.records import Facts, Opened, Problem
-from workbench.toolchain.compiled import cache_root
 from workbench.wire import content_hash, from_plain, to_plain
 
 LIMIT_S = 120.0

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench import problems
+from workbench import problems, trust
 from workbench.analysis import devices
 from workbench.codegen.canonical import canonical, code, equal_code
-from workbench.errors import ProgramError
+from workbench.errors import ProgramError, UserError
 from workbench.landscapes import table
 from workbench.landscapes.keys import distance, format_value, problem_key, settings_of, strip_settings, with_arch
 from workbench.landscapes.table import Row
@@ -153,11 +153,19 @@ class Landscape:
     def problem(self) -> Problem:
         """The problem with its sizes written into its source.
 
-        Raises `ProblemError` if it is no shipped problem and its file is not here.
+        Raises `ProblemError` if it is no shipped problem and its file is not here, `UserError` if the file is one that
+        the user neither tuned here nor trusts: a landscape could name any.
         """
-        found = problems.load(
-            self.facts["origin"], name=self.name, precision=self.facts["precision"], mode=self.facts["mode"]
-        )
+        origin = str(self.facts["origin"])
+        if origin not in problems.shipped():
+            if "\n" in origin:
+                raise UserError(f"the landscape of {self.name[:80]} names no problem, but holds a text; remove it")
+            if Path(origin).is_file():
+                what = (
+                    f"{origin} is a file that the landscape of {self.name} names; looking at the problem runs its code"
+                )
+                trust.require(Path(origin), trust.hash_file(Path(origin)), what)
+        found = problems.load(origin, name=self.name, precision=self.facts["precision"], mode=self.facts["mode"])
         return dataclasses.replace(
             found, source=problems.with_settings(found.source, tuple(self.facts["settings"].items()))
         )

@@ -13,6 +13,7 @@ import dataclasses
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
@@ -22,6 +23,7 @@ from workbench.errors import WorkbenchError
 from workbench.records import Failure, record
 from workbench.wire import Json
 
+MOST_BYTES = 256 << 20  # of a file's text
 COLUMNS = (
     "key",
     "run",
@@ -136,19 +138,50 @@ def write(path: Path, header: Json, rows: Iterable[Row]) -> None:
 
 def read(path: Path) -> tuple[Json, list[Row]]:
     """(header, rows) of a file, without a last line that was cut off. Raises `WorkbenchError` if it is no landscape."""
-    raw = path.read_bytes()
-    first, _, rest = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode().partition("\n")
+    try:
+        return _parse(path, _read_text(path))
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError, zlib.error, csv.Error) as error:
+        text = next(iter(str(error).splitlines()), "")
+        raise WorkbenchError(f"{path} is no landscape: {type(error).__name__}: {text}; remove it") from None
+    except gzip.BadGzipFile as error:
+        raise WorkbenchError(f"{path} is no landscape: {error}; remove it") from None
+
+
+def _read_text(path: Path) -> str:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        raw = file.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise WorkbenchError(f"{path} has more than {MOST_BYTES >> 20} MiB of text, the limit of a landscape")
+    return bytes(raw).decode()
+
+
+def _parse(path: Path, text: str) -> tuple[Json, list[Row]]:
+    first, _, rest = text.partition("\n")
     names, _, body = rest.partition("\n")
     if not first.startswith("# {") or tuple(names.split(",")) != COLUMNS:
         raise WorkbenchError(
             f"{path} is no landscape: its first line must be '# ' and a JSON object, its second {','.join(COLUMNS)}"
         )
     whole = body[: body.rfind("\n") + 1]
-    return json.loads(first[2:]), [
+    header = json.loads(first[2:])
+    for facts in header["problems"].values():
+        _check_facts(path, facts)
+    rows = [
         _row(dict(zip(COLUMNS, values, strict=True)))
         for values in csv.reader(io.StringIO(whole))
         if len(values) == len(COLUMNS)
     ]
+    if not isinstance(header["runs"], list) or any(not 0 <= row.run < len(header["runs"]) for row in rows):
+        raise WorkbenchError(f"{path} is no landscape: a row names a run that its header does not have; remove it")
+    return header, rows
+
+
+def _check_facts(path: Path, facts: Json) -> None:
+    """Raise `WorkbenchError` if a problem of the header lacks what every problem has."""
+    missing = [name for name in ("name", "origin", "settings", "precision") if name not in facts]
+    if missing:
+        raise WorkbenchError(f"{path} is no landscape: a problem of its header has no {missing[0]}; remove it")
 
 
 def _row(cell: dict[str, str]) -> Row:

@@ -12,12 +12,14 @@ from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
 from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
+from workbench.trust import check_problem_file
 
 __all__ = ["PROBLEM_NAMES", "from_expression", "load", "module_scalars", "shipped", "with_settings"]
 
 _FOLDER = Path(__file__).parent / "shipped"
 INSTALLED = ("torch", "numpy", "cutlass", "triton", "workbench")  # never the person's own, whatever lies beside
 MOST_BYTES = 1 << 20  # of all modules of a problem together
+MOST_LEVELS = 250  # of a syntax tree, which is walked by functions that call themselves
 REQUIRED = ("Model", "get_inputs")
 PROBLEM_NAMES = (*REQUIRED, "get_init_inputs")
 
@@ -59,6 +61,7 @@ def load(
             close = difflib.get_close_matches(spec, files, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"shipped problems: {', '.join(files)}"
             raise ProblemError(f"no problem or file is called {spec!r}; {hint}")
+        check_problem_file(path)
         source, origin, default = _read_file(path), str(path), path.stem
     check_source(source, origin if origin != "shipped" else spec)
     source = complete_source(source)
@@ -110,6 +113,8 @@ def _default_numbers(body: list[ast.stmt]) -> dict[str, int]:
 
 
 def _read_file(path: Path) -> str:
+    if path.stat().st_size > MOST_BYTES:
+        raise ProblemError(f"{path} has more than {MOST_BYTES >> 20} MiB, the limit of a problem's text")
     try:
         return path.read_text()
     except UnicodeDecodeError as error:
@@ -124,6 +129,10 @@ def check_source(source: str, origin: str) -> None:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise ProblemError(f"{origin}:{error.lineno}: not Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:  # a null byte, or expressions too deep for the parser
+        raise ProblemError(f"{origin}: not Python: {error or 'it is nested too deeply'}") from None
+    if _depth(tree) > MOST_LEVELS:
+        raise ProblemError(f"{origin}: its code is nested more than {MOST_LEVELS} levels deep")
     names = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     missing = [required for required in REQUIRED if required not in names]
     if missing:
@@ -131,6 +140,14 @@ def check_source(source: str, origin: str) -> None:
             f"{origin}: defines no {' and no '.join(missing)}; "
             "a problem needs class Model and get_inputs(); get_init_inputs() gives the arguments of Model"
         )
+
+
+def _depth(tree: ast.AST) -> int:
+    """Levels of a syntax tree."""
+    depth, level = 0, [tree]
+    while level:
+        depth, level = depth + 1, [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def read_modules(source: str, folder: Path) -> tuple[tuple[str, str], ...]:

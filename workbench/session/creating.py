@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from workbench import executors, problems
+from workbench import executors, problems, trust
 from workbench.analysis import devices
 from workbench.errors import Unavailable, UserError
 from workbench.executors.inspector import WorkerInspector
@@ -15,6 +15,9 @@ from workbench.records import Facts, Problem
 from workbench.session.device import choose_device
 from workbench.session.log import DATABASE
 from workbench.store import Store
+
+NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f-\x9f][^/\\\x00-\x1f\x7f-\x9f]*")
+LONGEST_NAME = 200  # bytes; file systems take 255, and a number may be added
 
 
 def default_root() -> Path:
@@ -39,6 +42,8 @@ def make_store(
     facts: Facts | None,
 ) -> tuple[Store, Path]:
     """Create the store of a new session in a new folder. The problem is inspected and admitted before that."""
+    if name:
+        check_name(name)
     found = problems.load(problem) if isinstance(problem, str) else problem
     device = choose_device(executor, device)
     arch = arch or devices.default_arch(executor.default_arch, device)
@@ -52,6 +57,7 @@ def make_store(
     store = Store(folder / DATABASE)
     store.set_meta({"arch": arch, "device": device, "executor": executor.name})
     store.add_problem(found, facts)
+    trust.trust(folder, store.head(), growing=True)
     return store, folder
 
 
@@ -72,6 +78,15 @@ def load_stored_executor(name: str) -> Executor:
         return executors.choose(name)
     except (Unavailable, UserError):  # a session from a machine with a GPU or with other plug-ins opens too
         return executors.choose()
+
+
+def check_name(name: str) -> None:
+    """Raise `UserError` for a name that is not that of one folder: "..", one with a slash or a control character."""
+    if not NAME.fullmatch(name) or len(name.encode()) > LONGEST_NAME:
+        raise UserError(
+            f"{name[:80]!r} is no name of a session: up to {LONGEST_NAME} bytes of letters, digits, spaces and signs "
+            "without / and \\, not beginning with a dot"
+        )
 
 
 def _new_folder(root: Path, name: str) -> Path:

@@ -8,6 +8,7 @@ import sys
 from workbench.analysis import calibration, devices
 from workbench.errors import Unavailable, UserError
 from workbench.executors.gpu.presence import device_at_hand
+from workbench.printing import make_printable
 from workbench.profilers.calibration_process import calibrate_apart
 from workbench.protocols import Executor, RunContext
 from workbench.records import Event
@@ -56,7 +57,7 @@ def calibrate_first(executor: Executor, context: RunContext) -> None:
 def print_note(event: Event) -> None:
     """Print what is no running progress to standard error."""
     if event.kind in ("note", "waiting"):
-        print(event.message, file=sys.stderr, flush=True)
+        print(make_printable(event.message), file=sys.stderr, flush=True)
 
 
 def follow_gpu(log: SessionLog, executor: Executor) -> None:

@@ -27,12 +27,14 @@ from workbench.records import (
     Version,
 )
 from workbench.store import Meta, Store
+from workbench.trust import DATABASE
+
+__all__ = ["DATABASE", "Reference", "SessionLog", "check_fresh"]
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Reference = int | str  # a version: its number, "v3", "latest", "pending", "best" or "baseline"
-DATABASE = "session.sqlite"
 MESSAGES = {"accept": "accepted", "reject": "rejected", "undo": "decision taken back"}
 
 

@@ -6,13 +6,14 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
-from workbench import search
+from workbench import search, trust
 from workbench.errors import UserError
 from workbench.proposers.llm.budget import Budget, Prices
 from workbench.proposers.llm.client import ChatClient
-from workbench.proposers.llm.settings import Key, Settings, key_from_environment, why_no_model
+from workbench.proposers.llm.prompts import own_files
+from workbench.proposers.llm.settings import KEY_NAMES, Key, Settings, key_from_environment, why_no_model
 from workbench.protocols import ModelAccess, Tools
-from workbench.records import Spent
+from workbench.records import Event, Spent
 from workbench.session.log import SessionLog
 from workbench.store import ModelValue
 
@@ -39,6 +40,7 @@ class ModelSettings:
     def __init__(self, log: SessionLog) -> None:
         self._log = log
         self._client: ChatClient | None = None
+        self._prompts_noted = False
 
     @property
     def values(self) -> dict[str, ModelValue]:
@@ -48,7 +50,9 @@ class ModelSettings:
     def change(self, **values: ModelValue) -> dict[str, ModelValue]:
         """Change settings by name (NAMES). Returns all. Raises `UserError` for an unknown name or a wrong value."""
         if values:
-            self._log.store.set_meta({"llm": {**self.values, **check_values(values)}})
+            checked = check_values(values)
+            trust.trust_address(str(checked.get("base_url") or ""))
+            self._log.store.set_meta({"llm": {**self.values, **checked}})
             self._client = None
         return self.values
 
@@ -74,16 +78,47 @@ class ModelSettings:
         return self._client
 
     def access(self) -> ModelAccess:
-        """The model, tools and prompt settings for a proposer. Raises `UserError` if no model is set."""
+        """The model, tools and prompt settings for a proposer.
+
+        Raises `UserError` if no model is set, or if its address is only in the log and a key would be sent there.
+        """
         why = None if self.values.get("base_url") or _KEYS else why_no_model()
-        if why:
+        if why := why or why_no_key(self.values):
             raise UserError(why)
+        self._note_prompts()
         return ModelAccess(
             client=self.client(),
             tools=Tools(specifications=tuple(search.tool_specs()), call=search.call_tool),
             templates=self._log.folder / "prompts",
             language=str(self.values.get("language") or "cute"),
         )
+
+    def _note_prompts(self) -> None:
+        """Say once in the log whose prompts are used, if the session's folder has some."""
+        folder = self._log.folder / "prompts"
+        if (found := own_files(folder)) and not self._prompts_noted:
+            self._prompts_noted = True
+            message = f"prompts of the session's own folder {folder} are used: {', '.join(found)}"
+            self._log.add_event(Event(kind="note", message=message))
+
+
+def why_no_key(values: Mapping[str, ModelValue]) -> str | None:
+    """Why the environment's key is not sent to the address in a session's log; None if it is, or if there is none.
+
+    The key goes to an address that the user named here (`trust.trust_address`), to that in the environment, and to the
+    default one.
+    """
+    address = str(values.get("base_url") or "")
+    if not address or address in _KEYS or _may_have_key(address) or key_from_environment() is None:
+        return None
+    return (
+        f"{' or '.join(KEY_NAMES)} is not sent to {address}: that address is from the session's log and was not named "
+        f"here; if you want it, name it: %cutegen model --base-url {address} (cutegen run: --base-url {address})"
+    )
+
+
+def _may_have_key(address: str) -> bool:
+    return address in (os.environ.get("OPENAI_BASE_URL"), Settings().base_url) or trust.is_address_trusted(address)
 
 
 def check_values(values: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
@@ -122,7 +157,8 @@ def make_client(values: Mapping[str, ModelValue], spent: Spent | None) -> ChatCl
     budget = Budget(None if tokens is None else int(tokens), _float_or_none(values, "budget_usd"), prices)
     if spent:
         budget.restore(spent)
-    return ChatClient(settings, _KEYS.get(base) or key_from_environment(), budget)
+    key = _KEYS.get(base) or (key_from_environment() if _may_have_key(base) else None)
+    return ChatClient(settings, key, budget)
 
 
 def _float_or_none(values: Mapping[str, ModelValue], name: str) -> float | None:

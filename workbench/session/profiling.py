@@ -1,17 +1,22 @@
-"""Profiles versions, by one profiler or several, and keeps what views show of each profile in the session."""
+"""Profiles versions, by one profiler or several, and keeps what views show of each profile in the session; diagnoses
+versions by the probes' advice on a profile.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 
-from workbench import evaluate, plugins
+from workbench import evaluate, plugins, probes
 from workbench.errors import Unavailable, UserError
+from workbench.profilers.counters import profile_full_size
 from workbench.profilers.emulation import run_on_emulator
 from workbench.profilers.recorded import is_worth_keeping, merge_profiles, shorten
 from workbench.protocols import Options
-from workbench.records import Event, Outcome, Profile, StoredProfile, Version
+from workbench.records import Diagnosis, Event, Outcome, Profile, StoredProfile, Version
 from workbench.session.log import Reference
 from workbench.session.testing import Testing
+
+ON_GPU = "ncu+sass"  # what probes read on a GPU
 
 
 class Profiling:
@@ -83,3 +88,44 @@ class Profiling:
             for name, fraction, limiter in profile.occupancy
         ]
         return "\n".join(f"- {line}" for line in lines if line)
+
+
+class Diagnosing:
+    """Diagnoses versions of a log."""
+
+    def __init__(self, testing: Testing, profiling: Profiling) -> None:
+        self.testing, self.profiling, self.log = testing, profiling, testing.log
+
+    def diagnose(self, reference: Reference = "latest", by: str = "", *, again: bool = False) -> Diagnosis:
+        """The diagnosis of a version. What its test counted at full size is enough; nothing is run then.
+
+        `by` names profilers, joined with "+"; without it a session on a GPU takes `ON_GPU`. A version that was not
+        tested is tested first. Raises `UserError` where there is nothing to look at.
+        """
+        version = self.log.version(reference)
+        if not version.trials:
+            self.testing.test(version.number)
+            version = self.log.version(version.number)
+        measured = version.trials[-1].outcome.timing is not None
+        if by or measured:
+            found = _diagnose(version, self.profiling.profile(version.number, by or ON_GPU, {}, again=again))
+        else:
+            found = self.find_known(version)
+        if found is None:
+            trial = version.trials[-1]
+            why = trial.verdict.failure.message if trial.verdict.failure else trial.outcome.full_note
+            raise UserError(f"v{version.number} has no profile to diagnose: {why or 'no kernel of it has a time'}")
+        return found
+
+    def find_known(self, version: Version) -> Diagnosis | None:
+        """The diagnosis from what a version's test counted, without any run; None if that is not enough."""
+        if not version.trials:
+            return None
+        outcome, source = version.trials[-1].outcome, version.proposal.candidate.source
+        profile = profile_full_size(self.log.facts, source, outcome)
+        return _diagnose(version, profile) if profile is not None else None
+
+
+def _diagnose(version: Version, profile: Profile) -> Diagnosis | None:
+    verdict = version.trials[-1].verdict
+    return probes.diagnose(profile, verdict.bound, version.proposal.candidate.source, seconds=verdict.time_s)

@@ -14,10 +14,9 @@ from workbench.proposers.llm.prompts import workload
 from workbench.protocols import Options, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, Exchange, Proposal, Version
 from workbench.records.proposal import HUMAN
-from workbench.session.diagnosing import Diagnosing
 from workbench.session.log import Reference
 from workbench.session.model_settings import ModelSettings
-from workbench.session.profiling import Profiling
+from workbench.session.profiling import Diagnosing, Profiling
 from workbench.session.testing import Testing, is_correct
 
 NO_OPTIONS: Options = {}

@@ -6,8 +6,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from workbench import evaluate
-from workbench.errors import UserError
+from workbench import evaluate, trust
+from workbench.errors import UserError, WorkbenchError
 from workbench.records import Decision, Event, Exchange, Problem, Proposal, Scalar, Verdict, Version, record
 from workbench.session.log import SessionLog
 from workbench.session.parts import Parts
@@ -16,6 +16,7 @@ from workbench.wire import from_plain, to_plain
 
 FOLDER = Path(__file__).parent.parent / "recordings"
 FORMAT = 1
+MOST_BYTES = 64 << 20  # of a file
 
 
 @record
@@ -55,13 +56,37 @@ def load(name: str | Path) -> Recording:
         raise UserError(
             f"no recording is called {str(name)!r}; there are: {', '.join(names()) or 'none'}, or give a file"
         )
+    if path.stat().st_size > MOST_BYTES:
+        raise UserError(f"{path} has more than {MOST_BYTES >> 20} MiB, the limit of a recording")
     try:
-        plain = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path} is not a recording: {error}") from None
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise UserError(f"{path} is not a recording of this workbench (format {FORMAT})")
-    return from_plain(plain["recording"], Recording)
+        plain = json.loads(path.read_bytes())
+        if not isinstance(plain, dict) or plain.get("format") != FORMAT or "recording" not in plain:
+            raise UserError(f"{path} is not a recording of this workbench (format {FORMAT})")
+        return from_plain(plain["recording"], Recording)
+    except (ValueError, RecursionError, WorkbenchError) as error:
+        if isinstance(error, UserError):
+            raise
+        text = next(iter(str(error).splitlines()), "")
+        raise UserError(f"{path} is not a recording: {text}") from None
+
+
+def describe_recording(name: str | Path) -> str:
+    """What a recording is, and what playing it would run."""
+    found = load(name)
+    return (
+        f"{name} is a recording with {len(found.steps)} versions of the problem {found.problem.name}; "
+        f"playing it runs the problem's code ({len(found.problem.source.splitlines())} lines) and theirs"
+    )
+
+
+def check_trust(name: str | Path, *, given: bool = False) -> None:
+    """Raise `UserError` for a recording that is neither shipped, nor was written here, nor is trusted.
+
+    With `given` it is trusted from now on.
+    """
+    if str(name) not in names():
+        what = describe_recording(name)
+        trust.require(Path(name), trust.hash_file(Path(name)), what, given=given)
 
 
 def make_recording(log: SessionLog, label: str) -> Recording:
@@ -89,14 +114,22 @@ def make_recording(log: SessionLog, label: str) -> Recording:
     )
 
 
-def save(log: SessionLog, path: str | Path, label: str) -> Path:
-    """Write a session as a recording. An existing file is never overwritten."""
+def save(log: SessionLog, path: str | Path, label: str, *, own: bool = True) -> Path:
+    """Write a session as a recording; that of one's `own` is trusted. An existing file is never overwritten."""
     target = Path(path)
     if target.exists():
         raise UserError(f"{target} exists; a recording is not changed afterwards, choose another name")
     document = {"format": FORMAT, "recording": to_plain(make_recording(log, label))}
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    if own:
+        trust.trust(target, trust.hash_file(target))
     return target
+
+
+def play_file(parts: Parts, name: str | Path) -> tuple[str, ...]:
+    """Play a recording that the user trusts (see `check_trust` and `play`)."""
+    check_trust(name)
+    return play(parts, load(name))
 
 
 def play(parts: Parts, recording: Recording) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from workbench import executors
+from workbench import executors, stored_sessions
 from workbench.plugins import DEFAULTS
 from workbench.policies import accept_rules
 from workbench.policies.chain import ChainSettings
@@ -16,32 +16,30 @@ from workbench.protocols import Executor, Progress, RunContext
 from workbench.records import Decision, Diagnosis, Facts, Job, Problem, Profile, Spent, Trial, Version
 from workbench.session import loops, recording
 from workbench.session.chain import ChainLoop, parse_settings
-from workbench.session.creating import default_root, find_folder, load_stored_executor, make_store, session_names
+from workbench.session.creating import find_folder, load_stored_executor, make_store, session_names
 from workbench.session.deciding import Deciding
 from workbench.session.device import calibrate_first, print_note
-from workbench.session.diagnosing import Diagnosing
-from workbench.session.log import DATABASE, LogReader, Reference, SessionLog
+from workbench.session.log import LogReader, Reference, SessionLog
 from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
-from workbench.session.profiling import Profiling
+from workbench.session.profiling import Diagnosing, Profiling
 from workbench.session.proposing import Proposing
 from workbench.session.testing import Testing
 from workbench.session.work_thread import WorkThread
 from workbench.store import ModelValue, Store
 
-__all__ = ["Session", "default_root"]
-
 
 class Session(LogReader):
     """One problem, its versions, and the decisions about them.
 
-    Get one by `create` or `open`; use it as a context manager or `close` it. Pieces of work run one after the other.
-    Ctrl-C and `stop` end the running one and leave the session intact. `options` go to the proposer or profiler.
+    Get one by `create` or `open`; use it as a context manager. Pieces of work run one after the other. Ctrl-C and
+    `stop` end the running one and leave the session intact. `options` go to the proposer or profiler.
     """
 
-    def __init__(self, log: SessionLog, executor: Executor) -> None:
+    def __init__(self, log: SessionLog, executor: Executor, refusal: str = "") -> None:
         super().__init__(log)
-        self._thread = WorkThread(on_stopped=log.add_stop)
+        self.refusal = refusal
+        self._thread = WorkThread(on_stopped=log.add_stop, refusal=refusal)
         context = RunContext(stop=self._thread.stop, progress=log.notify)
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
@@ -79,23 +77,27 @@ class Session(LogReader):
 
     @classmethod
     def open(
-        cls, path: str | Path, *, root: str | Path | None = None, write: bool = True, executor: Executor | None = None
+        cls,
+        path: str | Path,
+        *,
+        root: str | Path | None = None,
+        write: bool = True,
+        executor: Executor | None = None,
+        trusted: bool = False,
     ) -> Self:
-        """Open a stored session by name or folder.
+        """Open a stored session by name or folder; with `write=False` another process may have it open for writing.
 
-        With `write=False` another process may have it open for writing. Without `executor` the stored one is used, or
-        the default one if that cannot run here (a session from a GPU on a laptop).
+        Without `executor` the stored one is used, or the default one if that cannot run here. A session that this user
+        neither made here nor trusts (`trusted`, `cutegen trust`) is opened for reading; its `refusal` says so.
         """
         folder = find_folder(path, root)
-        return cls._from_store(Store(folder / DATABASE, write=write), folder, executor)
+        store, refusal = stored_sessions.open_store(folder, write=write, given=trusted)
+        return cls._from_store(store, folder, executor, refusal)
 
     @classmethod
-    def _from_store(cls, store: Store, folder: Path, executor: Executor | None) -> Self:
-        try:
-            return cls(SessionLog(store, folder), executor or load_stored_executor(store.meta()["executor"]))
-        except BaseException:
-            store.close()
-            raise
+    def _from_store(cls, store: Store, folder: Path, executor: Executor | None, refusal: str = "") -> Self:
+        with stored_sessions.reading(store):
+            return cls(SessionLog(store, folder), executor or load_stored_executor(store.meta()["executor"]), refusal)
 
     @staticmethod
     def names(root: str | Path | None = None) -> tuple[str, ...]:
@@ -118,7 +120,7 @@ class Session(LogReader):
     def close(self) -> None:
         """Stop running work and release the session's lock."""
         self._thread.close()
-        self.log.store.close()
+        stored_sessions.close_store(self.log.store)
 
     @property
     def executor_name(self) -> str:
@@ -330,15 +332,13 @@ class Session(LogReader):
         """Run CuTeGen's loop (policies.chain); `settings` are fields of `ChainSettings`, with the paper's defaults."""
         return self._thread.run(lambda: ChainLoop(self._parts, parse_settings(settings), by).run())
 
-    # ---- files ------------------------------------------------------------------------------------------------------
-
     def play(self, name: str | Path) -> tuple[str, ...]:
-        """Play a recording into this new session and test each version. Returns a sentence per different verdict."""
-        return self._thread.run(lambda: recording.play(self._parts, recording.load(name)))
+        """Play a trusted recording into this new session. Returns a sentence per different verdict."""
+        return self._thread.run(lambda: recording.play_file(self._parts, name))
 
     def save_recording(self, path: str | Path, label: str) -> Path:
         """Write model calls, proposals and decisions to one file for `play`."""
-        return recording.save(self.log, path, label)
+        return recording.save(self.log, path, label, own=not self.refusal)
 
     def export(self, version: Reference = "best", path: str | Path | None = None, form: str = "kernelbench") -> str:
         """A version in a form of `codegen.exports.FORMS`, without the workbench; also written to `path` if given."""

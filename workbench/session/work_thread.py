@@ -8,17 +8,20 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from workbench.errors import Stopped
+from workbench.errors import Stopped, UserError
 
 T = TypeVar("T")
 
 
 class WorkThread:
-    """Runs one piece of work after the other. Setting `stop` ends the running one; `on_stopped` is called then."""
+    """Runs one piece of work after the other. Setting `stop` ends the running one; `on_stopped` is called then.
 
-    def __init__(self, on_stopped: Callable[[], None]) -> None:
+    With a `refusal` it runs nothing and raises it.
+    """
+
+    def __init__(self, on_stopped: Callable[[], None], refusal: str = "") -> None:
         self.stop = threading.Event()
-        self._on_stopped = on_stopped
+        self._on_stopped, self._refusal = on_stopped, refusal
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cutegen-session")
         self._thread: threading.Thread | None = None
 
@@ -37,7 +40,9 @@ class WorkThread:
             raise Stopped from None
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Queue `work` after the work that is queued already."""
+        """Queue `work` after the work that is queued already. Raises `UserError` if all work is refused."""
+        if self._refusal:
+            raise UserError(self._refusal)
         return self._pool.submit(self._run_on_thread, work)
 
     def _run_on_thread(self, work: Callable[[], T]) -> T:

@@ -21,17 +21,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from workbench.folders import cache_root
 from workbench.wire import content_hash
 
 ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.(mlir|ptx|cubin)")
 ENTRY_BYTES, CACHE_BYTES = 64 << 20, 1 << 30  # limits for one source and for all; the oldest are removed first
 ENTRIES = 64  # largest number of files of one source
-
-
-def cache_root() -> Path:
-    """The folder for compiled kernels: $CUTEGEN_CACHE, else cutegen in the user's cache folder."""
-    named = os.environ.get("CUTEGEN_CACHE")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutegen"
 
 
 class MlirOperation(Protocol):

@@ -23,6 +23,7 @@ from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts, Problem, record
+from workbench.trust import hash_file, trust
 from workbench.tuning.files import start_file
 from workbench.tuning.plan import ARCH, DEVICE, TuningPlan, TuningProblem, plan_recognised
 from workbench.tuning.space import vary_file, vary_program
@@ -131,6 +132,8 @@ def make_plan(request: TuneRequest, device: str) -> TuningPlan:
     """The configurations of a request, with their candidate files."""
     opened = inspection.open_problem(request.problem)
     problem, facts = opened.problem, opened.facts
+    if Path(problem.origin).is_file():  # the landscape will name it
+        trust(Path(problem.origin), hash_file(Path(problem.origin)))
     arch = devices.default_arch(ARCH, device)
     settings = tuple((name, value) for name, value in problem.settings if isinstance(value, int))
     place = TuningProblem(

@@ -1,4 +1,7 @@
-"""Renders prompts from jinja2 files. A file in the session's folder replaces the shipped one of that name."""
+"""Renders prompts from jinja2 files. A file in the session's folder replaces the shipped one of that name.
+
+A session's folder may be somebody else's, so its files render in jinja2's sandbox, where they reach no code.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from workbench.analysis import devices, speed_of_light
 from workbench.codegen import compile_program
+from workbench.errors import UserError
 from workbench.language import Binding
 from workbench.proposers.llm.patches import number_lines
 from workbench.records import Ask, Message, Trial, Version
@@ -45,12 +49,28 @@ def examples() -> tuple[str, str]:
     )
 
 
+def own_files(folder: Path) -> tuple[str, ...]:
+    """Names of the templates and menus in a session's folder of prompts, which replace the shipped ones.
+
+    Raises `UserError` for a link that leads out of the folder: its text would be sent to the model.
+    """
+    found = [path for path in sorted(folder.glob("*")) if path.suffix == ".jinja2" or path.name == "menus.toml"]
+    for path in found:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{path} is a link out of its folder; put the text itself there, or remove it")
+    return tuple(path.name for path in found)
+
+
 def _environment(folder: Path | None) -> jinja2.Environment:
     import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    places = [str(path) for path in (folder, SHIPPED) if path is not None and path.is_dir()]
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(places),
+    def load(name: str) -> tuple[str, str, None] | None:
+        path = _find(name, folder)
+        return (path.read_text(encoding="utf-8"), str(path), None) if path.is_file() else None
+
+    return ImmutableSandboxedEnvironment(
+        loader=jinja2.FunctionLoader(load),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -58,22 +78,54 @@ def _environment(folder: Path | None) -> jinja2.Environment:
     )
 
 
+def _find(name: str, folder: Path | None) -> Path:
+    """The session's file of that name, else the shipped one."""
+    return folder / name if folder is not None and name in own_files(folder) else SHIPPED / Path(name).name
+
+
 def menu(kind: str, folder: Path | None = None) -> tuple[str, ...]:
-    """The changes to choose from for a class of computation."""
-    own = folder / "menus.toml" if folder is not None else None
-    path = own if own is not None and own.is_file() else SHIPPED / "menus.toml"
-    menus = tomllib.loads(path.read_text())
-    return tuple(menus.get(workload(kind)) or menus["other"])
+    """The changes to choose from for a class of computation. Raises `UserError` if the session's menus.toml is bad."""
+    path = _find("menus.toml", folder)
+    try:
+        menus = tomllib.loads(path.read_text())
+        return tuple(menus.get(workload(kind)) or menus["other"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: {type(error).__name__}: {error}; correct it, or remove it") from None
 
 
 def messages(name: str, ask: Ask, folder: Path | None = None, **values: object) -> list[Message]:
-    """System and user message of a template: `synthesis`, `optimise`, `diagnosis`, `patch` or `ask`."""
+    """System and user message of a template: `synthesis`, `optimise`, `diagnosis`, `patch` or `ask`.
+
+    Raises `UserError` with the file and the line if a template cannot be rendered.
+    """
     environment = _environment(folder)
     everything = {**_template_values(ask), **values}
     return [
-        {"role": "system", "content": environment.get_template("system.jinja2").render(everything)},
-        {"role": "user", "content": environment.get_template(f"{name}.jinja2").render(everything)},
+        {"role": "system", "content": _render(environment, "system.jinja2", everything, folder)},
+        {"role": "user", "content": _render(environment, f"{name}.jinja2", everything, folder)},
     ]
+
+
+def _render(environment: jinja2.Environment, name: str, values: dict[str, object], folder: Path | None) -> str:
+    try:
+        return environment.get_template(name).render(values)
+    except UserError:
+        raise
+    except Exception as error:  # a template's expressions raise what Python raises
+        place = _template_place(error) or str(_find(name, folder))
+        text = next(iter(str(error).splitlines()), "")
+        raise UserError(f"{place}: {type(error).__name__}: {text}; correct the template, or remove it") from None
+
+
+def _template_place(error: Exception) -> str:
+    """File and line of the innermost template in an exception; "" if there is none."""
+    name, line = getattr(error, "filename", None), getattr(error, "lineno", None)
+    place, trace = f"{name}:{line}" if name and line else "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.endswith(".jinja2"):
+            place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
 
 
 def _template_values(ask: Ask) -> dict[str, object]:

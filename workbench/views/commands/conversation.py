@@ -5,11 +5,13 @@ from __future__ import annotations
 import getpass
 import html
 from argparse import Namespace
+from collections.abc import Mapping
 
 from workbench.errors import UserError
+from workbench.proposers.llm.client import ChatClient
 from workbench.records import Exchange
 from workbench.session import Session
-from workbench.session.model_settings import NAMES
+from workbench.session.model_settings import NAMES, why_no_key
 from workbench.store import ModelValue
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.text import tables
@@ -26,11 +28,12 @@ def set_model(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBu
     session = state.session
     values = session.model(**read_model_settings(arguments))
     if arguments.ask_key:
-        session.set_key(getpass.getpass("API key (kept in this process only): ").strip())
+        address = session.client().endpoint.address
+        session.set_key(getpass.getpass(f"API key for {address} (kept in this process only): ").strip())
     client = session.client()
     lines = [
         f"model     {client.model_name} at {client.endpoint.address}",
-        f"key       {'set' if client.key is not None else 'none (a server of your own needs none)'}",
+        f"key       {_describe_key(client, values)}",
         f"spent     {client.budget.describe()}",
     ]
     return MimeBundle(
@@ -38,6 +41,12 @@ def set_model(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBu
             [*lines, *[f"{name:9} {value}" for name, value in values.items() if name not in ("model", "base_url")]]
         )
     )
+
+
+def _describe_key(client: ChatClient, values: Mapping[str, ModelValue]) -> str:
+    if client.key is not None:
+        return "set"
+    return why_no_key(values) or "none (a server of your own needs none)"
 
 
 def ask(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
@@ -70,6 +79,7 @@ def play_recording(arguments: Namespace, cell: str | None, state: Notebook) -> M
     """Open a new session and play a recording into it."""
     from workbench.session import recording
 
+    recording.check_trust(arguments.name)
     found = recording.load(arguments.name)
     state.use(Session.create(found.problem, executor=arguments.executor, arch=found.arch, device=found.device))
     differences = state.session.play(arguments.name)

@@ -146,7 +146,7 @@ def _waves_line(cost: Cost, slots: int, size: tuple[int, ...]) -> str:
 
 def _register_lines(program: Program) -> list[str]:
     """Registers and spills of every kernel. The program is compiled on small tensors and not run."""
-    from workbench.emulator import emulated
+    from workbench.emulator.hook import emulated
     from workbench.toolchain.binary import describe_module
 
     roles = _input_roles(program)

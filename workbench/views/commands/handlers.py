@@ -9,11 +9,13 @@ from __future__ import annotations
 import html
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from workbench import docs, plugins
+from workbench import docs, plugins, stored_sessions, trust
 from workbench.errors import UserError
 from workbench.executors.jobs import client
-from workbench.session import Session
+from workbench.session import Session, recording
+from workbench.session.creating import find_folder
 from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_l2, choose_rule, load_problem
@@ -164,7 +166,29 @@ def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> objec
 
 def open_session(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     state.use(Session.open(arguments.name))
-    return tables.status(state.session)
+    shown, refusal = tables.status(state.session), state.session.refusal
+    return MimeBundle(f"{refusal}\n\n{shown}", parts=(MimeBundle(refusal), shown)) if refusal else shown
+
+
+def trust_path(path: str) -> str:
+    """Trust a session, by folder or name, or the file of a recording or a problem. Returns a line that says what it is.
+
+    Raises `UserError` for anything else, and if the trust cannot be kept for later processes.
+    """
+    if Path(path).is_file():
+        what = f"the problem {path}" if Path(path).suffix == ".py" else recording.describe_recording(path)
+        kept = trust.trust(Path(path), trust.hash_file(Path(path)))
+    else:
+        folder = find_folder(path, None)
+        what, kept = stored_sessions.describe(folder), stored_sessions.trust_session(folder)
+    if not kept:
+        raise UserError(f"{what}; it is trusted until this process ends: {trust.cannot_store()}")
+    return f"trusted: {what}"
+
+
+def trust_named(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    """Trust a session, a recording or a problem's file. A session that is open has to be opened anew."""
+    return MimeBundle(trust_path(arguments.path))
 
 
 def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -252,4 +276,5 @@ HANDLERS: Mapping[str, Handler] = {
     "search": conversation.search_sources,
     "open": open_session,
     "sessions": show_sessions,
+    "trust": trust_named,
 }

@@ -200,6 +200,12 @@ LOOP = (
                 about="continue a stored session; it has its own problem and executor",
                 places=("shell",),
             ),
+            Argument(
+                flags=("--trust",),
+                action="store_true",
+                about="the session or the recording may be run although it is somebody else's (as cutegen trust)",
+                places=("shell",),
+            ),
             *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),

@@ -102,6 +102,19 @@ HELP = (
         group="help and language",
         arguments=(Argument(flags=("name",), kind="session", about="name of the session"), GPU),
     ),
+    Command(
+        name="trust",
+        about="trust somebody else's session or recording, so that its code may run and its prompts are used",
+        group="help and language",
+        places=BOTH,
+        example="cutegen trust their-session",
+        arguments=(
+            Argument(
+                flags=("path",),
+                about="a session's folder or name, or the file of a recording or of a problem that a landscape names",
+            ),
+        ),
+    ),
     Command(name="sessions", about="list the stored sessions", group="help and language"),
 )
 TOOLS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from workbench.views.text.problem_card import describe_problem
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+# what Markdown reads as more than a sign: anywhere, at the beginning of a line, and in an address
+MARKDOWN = re.compile(r"[<>&\[\]`*_~|@\\]|^[#+=-]|^\d(?=\d*[.)])|:(?=//)", re.MULTILINE)
 STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; line-height: 1.4 }
 body {
@@ -128,11 +131,26 @@ def write_notebook(session: Session, path: Path) -> None:
     nbformat.write(make_notebook(session, path.parent), path)
 
 
+def escape_markdown(text: str) -> str:
+    """The text for a markdown cell: shown as it is, never read as Markdown, HTML or formulas.
+
+    nbconvert runs a cell's HTML, and formulas can hold links. So `$` becomes its full-width form, and a word joiner
+    parts a backslash from what follows.
+    """
+    lines = "\n".join(line.lstrip() for line in text.splitlines())  # an indented line is code, where no escape holds
+    plain = lines.replace("$", "\uff04").replace("\\", "\\\u2060")
+    return MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", plain)
+
+
 def make_notebook(session: Session, folder: Path) -> NotebookNode:
     """The session as an nbformat notebook for `folder`: its commands as cells, with their outputs."""
     import nbformat.v4 as nb
 
-    cells = [nb.new_markdown_cell(f"# {session.name}\n\nWritten by `cutegen`: the loop as it ran, with its outputs.")]
+    cells = [
+        nb.new_markdown_cell(
+            f"# {escape_markdown(session.name)}\n\nWritten by `cutegen`: the loop as it ran, with its outputs."
+        )
+    ]
     count = 0
 
     def add_code(source: str, shown: MimeBundle | None = None) -> None:
@@ -144,16 +162,18 @@ def make_notebook(session: Session, folder: Path) -> NotebookNode:
         cells.append(nb.new_code_cell(source, outputs=outputs, execution_count=count))
 
     add_code("%load_ext workbench")
-    add_code(f"%cutegen open {os.path.relpath(session.folder, folder)}", tables.status(session))
+    path = " ".join(os.path.relpath(session.folder, folder).split())  # one line: a cell is code
+    add_code(f"%cutegen open {path}", tables.status(session))
     for version, parent in _versions_with_parents(session):
+        title = escape_markdown(" ".join(version.proposal.title.split()))
         cells.append(
-            nb.new_markdown_cell(f"## v{version.number}: {version.proposal.title}\n\n{version.proposal.reason}")
+            nb.new_markdown_cell(f"## v{version.number}: {title}\n\n{escape_markdown(version.proposal.reason)}")
         )
         add_code(f"%cutegen test v{version.number}", tables.verdict(version))
         changed = render_change(version, parent)
         if changed and parent:
             add_code(f"%cutegen diff v{parent.number} v{version.number}", changed)
-        cells.append(nb.new_markdown_cell(describe_decision(session, version)))
+        cells.append(nb.new_markdown_cell(escape_markdown(describe_decision(session, version))))
     add_code("%cutegen history", tables.history(session))
     add_code("%cutegen roofline", roofline.roofline(session))
     kernel = {
