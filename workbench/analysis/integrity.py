@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from workbench.records import Bound, Degeneracy, Outcome, record
+from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, record
 
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
+TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5  # shares of a problem's work that torch may do without a doubt, or a refusal
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
 
 
@@ -43,7 +44,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "lazy output",
         "a tensor subclass or an overridden method computes on first use",
-        "the output must be exactly torch.Tensor, of the reference's shape, dtype and strides",
+        "the output must be exactly torch.Tensor, without attributes of its own, of the reference's shape and dtype; "
+        "methods for the check are taken before the candidate is imported",
         "prevented",
     ),
     (
@@ -138,14 +140,17 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "library call",
         "forward calls cuBLAS or torch instead of a kernel",
-        "a candidate without a kernel of its own is a doubt; one that adds a kernel is the next row",
+        "on the emulator torch's operations in forward are counted: more than half of the problem's FLOPs or bytes is a "
+        "refusal, more than 5 % a doubt; numpy and other threads are not seen; on a GPU a candidate without a kernel "
+        "of its own is a doubt",
         "partly",
     ),
     (
         "fig leaf",
         "one trivial kernel, torch does the rest",
-        "not measured: the share of time in own kernels needs a profiler's trace",
-        "open",
+        "on the emulator as in the row before; on a GPU not measured: the share of time in own kernels needs a "
+        "profiler's trace",
+        "partly",
     ),
     (
         "L2 set-aside",
@@ -180,7 +185,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "lucky garbage",
         "out-of-bounds reads or failed launches that happen to pass",
-        "on the emulator every access is checked; on a GPU only the result is",
+        "on the emulator every access is checked, also in launches whose exception the candidate caught; on a GPU only "
+        "the result is",
         "partly",
     ),
     (
@@ -220,16 +226,63 @@ CODES = (
     ("no output of a timed call", "timed_output_unchecked"),
     ("no CuTe DSL kernel", "no_kernel"),
     ("still within tolerance", "trivial_output"),
+    ("torch did ", "torch_share"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
 
-def doubts(outcome: Outcome, bound: Bound | None, seconds: float | None = None) -> tuple[str, ...]:
+def doubts(
+    outcome: Outcome, bound: Bound | None, seconds: float | None = None, work: Sequence[Work] = ()
+) -> tuple[str, ...]:
     """Sentences about why a correct result may still be wrong; empty when there is no doubt.
 
-    `seconds` is the time of the outcome, measured or modelled.
+    `seconds` is the time of the outcome, measured or modelled; `work` is the problem's own by case.
     """
-    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome))
+    shares = [sentence for _, sentence in _torch_shares(outcome, work)]
+    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *shares)
+
+
+def torch_refusal(outcome: Outcome, work: Sequence[Work]) -> str:
+    """That torch did more than half of the work of the first case in which it did any; empty otherwise.
+
+    At other cases it is a doubt: host code may send sizes that its kernels do not take to torch.
+    """
+    first = outcome.checks[0].case if outcome.checks else ""
+    found = (
+        sentence
+        for item, sentence in _torch_shares(outcome, work)
+        if item.case == first and _largest_share(item, work)[0] > TORCH_LIMIT
+    )
+    return next(found, "")
+
+
+def _torch_shares(outcome: Outcome, work: Sequence[Work]) -> list[tuple[TorchWork, str]]:
+    """What torch did with a sentence, the largest share of each case, where it is more than may pass."""
+    largest: dict[str, TorchWork] = {}
+    for item in outcome.torch_work:
+        before = largest.get(item.case, item)
+        largest[item.case] = max(before, item, key=lambda one: _largest_share(one, work)[0])
+    found = []
+    for item in largest.values():
+        share, of = _largest_share(item, work)
+        if share > TORCH_DOUBT:
+            names = ", ".join(item.operations) or "copies"
+            found.append((item, f"torch did {min(share, 1):.0%} of the {of} in forward (case {item.case}): {names}"))
+    return found
+
+
+def _largest_share(item: TorchWork, work: Sequence[Work]) -> tuple[float, str]:
+    """The share of the problem's own work at that case, and of what: FLOPs or bytes, whichever is larger.
+
+    Copies are work only in a problem that computes nothing.
+    """
+    own = next((one for one in work if one.case == item.case), None)
+    if own is None:
+        return 0.0, ""
+    moved = item.bytes if own.flops else item.bytes + item.copied
+    flops = item.flops / own.flops if own.flops else 0.0
+    moved_share = moved / own.least_bytes if own.least_bytes else 0.0
+    return (flops, "FLOPs") if flops >= min(moved_share, 1.0) else (moved_share, "bytes")
 
 
 def task_doubts(degeneracies: Sequence[Degeneracy]) -> tuple[str, ...]:

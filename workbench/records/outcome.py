@@ -122,6 +122,17 @@ class Ratio:
 
 
 @record
+class TorchWork:
+    """What torch itself computed in calls of a candidate, for one call on average."""
+
+    case: str
+    flops: int
+    bytes: int  # read and written by operations that compute
+    copied: int  # read and written by copies: casts, cat, padding
+    operations: tuple[str, ...] = ()  # ATen names, most work first
+
+
+@record
 class Job:
     """A job for an executor: run a candidate on some cases of a problem."""
 
@@ -159,6 +170,7 @@ class Outcome:
     full_note: str = ""  # why there are none
     checks: tuple[Check, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    torch_work: tuple[TorchWork, ...] = field(default=(), metadata=LATER)  # on the emulator, of trials with any
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None
     reference_timing: Timing | None = None  # torch eager, by the same protocol, in alternating rounds

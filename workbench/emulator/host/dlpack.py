@@ -40,7 +40,7 @@ def mark_capsule_cuda(capsule: object) -> None:
 
 def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
     """Address and size in bytes of the whole storage behind a tensor."""
-    storage = tensor.untyped_storage()
+    storage = torch.Tensor.untyped_storage(tensor)  # a candidate may have replaced the instance's
     return storage.data_ptr(), storage.nbytes()
 
 
@@ -93,9 +93,19 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         return entry[1] if entry else None
 
     def count_unwritten_bytes(self, tensor: torch.Tensor) -> int:
-        """The number of bytes of a tensor's storage that nothing has written."""
+        """The number of a tensor's bytes that nothing has written. Other bytes of its storage do not count."""
+        plain = torch.Tensor  # a candidate may have replaced methods of the instance
         shadow = self.written_shadow(storage_range(tensor)[0])
-        return 0 if shadow is None else int((shadow == 0).sum())
+        if shadow is None or not plain.numel(tensor):
+            return 0
+        size = plain.element_size(tensor)
+        reached = np.lib.stride_tricks.as_strided(
+            shadow[plain.storage_offset(tensor) * size :],
+            (*plain.size(tensor), size),
+            (*(step * size for step in plain.stride(tensor)), 1),
+            writeable=False,
+        )
+        return int(np.count_nonzero(reached == 0))
 
 
 _VIEWS = (

@@ -16,7 +16,7 @@ from typing import TypedDict
 
 from workbench.errors import ProblemError
 from workbench.executors.jobs.trials import list_runs
-from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
+from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal, TorchWork
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
 
@@ -77,6 +77,7 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
             launches=launches,
             unmapped_parameters=tuple(reply["unmapped"]),
             refusals=tuple(from_plain(item, Refusal) for item in reply["refusals"]),
+            torch_work=tuple(from_plain(item, TorchWork) for item in reply["torch"]),
             protections=tuple(reply["protections"]),
             phases=tuple((key, float(value)) for key, value in reply["phases"].items()),
             findings=tuple(finding for launch in launches for finding in launch.findings),

@@ -24,6 +24,7 @@ from workbench.executors.workers import (  # before the candidate, which could r
 from workbench.executors.workers.outputs import (
     OUTPUTS,
     Rejected,
+    Strides,
     explain_failure,
     find_case,
     import_candidate,
@@ -31,7 +32,8 @@ from workbench.executors.workers.outputs import (
     validate,
 )
 from workbench.problems import loading
-from workbench.records import Job, Launch, Stage
+from workbench.problems.counting import ComputeCount
+from workbench.records import Job, Launch, Stage, TorchWork
 from workbench.toolchain import describe_module
 from workbench.toolchain.compiled import reuse_compiled
 from workbench.wire import Json, to_plain
@@ -55,7 +57,7 @@ def attempt(job: Job, folder: Path, *, gpu: bool = False, connection: socket.soc
 
 def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None) -> Json:
     reply: Json = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
-    reply["refusals"] = []
+    reply["refusals"], reply["torch"] = [], []
     source_file = source_path(folder)
     stage: Stage = "import"
     try:
@@ -97,7 +99,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
     calls = [_wait_for_values(given / f"{run.place}-call{call}") for call in range(len(run.values))]
     if special_values.is_left_out(folder, run.place):
         return
-    start = time.perf_counter()
+    start, counted = time.perf_counter(), ComputeCount()
     with (
         emulated(
             arch=job.arch,
@@ -117,11 +119,13 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
             for inputs in calls:
                 watch.before(inputs)
                 loading.seed_generators(effects.generator_seed(inputs))
-                output = model(*inputs)
+                with counted:
+                    output = model(*inputs)
+                if emulation.faults:  # also one that the candidate caught: a GPU would have ended the program
+                    raise emulation.faults[0]
                 kept = kept or list(emulation.launches)
-                found = validate(
-                    job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)
-                )
+                strides: Strides = "any" if run.layout else "distinct"
+                found = validate(job, run.case, output, emulation.watch.count_unwritten_bytes, strides)
                 values += found if len(calls) == 1 else [value.clone() for value in found]
                 watch.after(inputs)
         except Exception as error:
@@ -132,6 +136,8 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
             return
     seconds = time.perf_counter() - start
     reply["trials"].append([run.case, run.trial, seconds])
+    if run.values != (NOT_FINITE,) and not run.layout and run.case not in REFUSABLE:
+        reply["torch"] += plain_torch_work(run, counted)
     if first:
         reply["phases"]["compile and emulate"] = seconds
         reply["unmapped"] = list(unmapped)
@@ -162,6 +168,21 @@ def _is_own_refusal(error: Exception, source_file: str) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1].filename if frames else ""
     return last.endswith(CONVERSION) or (type(error).__name__ in REFUSALS and last == source_file)
+
+
+def plain_torch_work(run: Run, counted: ComputeCount) -> list[Json]:
+    """What torch did in the calls of a trial as plain data; empty if it did nothing."""
+    calls = len(run.values)
+    if not (counted.bytes or counted.copied):
+        return []
+    work = TorchWork(
+        case=run.case,
+        flops=counted.flops.total() // calls,
+        bytes=counted.bytes.total() // calls,
+        copied=counted.copied // calls,
+        operations=tuple(sorted(counted.bytes, key=lambda name: (-counted.flops[name], -counted.bytes[name]))[:5]),
+    )
+    return [to_plain(work)]
 
 
 def plain_builds(emulation: Emulation, job: Job) -> list[Json]:

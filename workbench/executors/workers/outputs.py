@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import torch
 
@@ -19,6 +20,11 @@ from workbench.toolchain import explain_error
 from workbench.wire import Json, to_plain
 
 OUTPUTS = "out"  # below scratch
+# Methods and properties of tensors, taken before a candidate is imported, which could replace them
+_numel, _element_size, _stride = torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.stride
+_is_contiguous, _detach = torch.Tensor.is_contiguous, torch.Tensor.detach
+_shape, _dtype = torch.Tensor.shape.__get__, torch.Tensor.dtype.__get__
+Strides = Literal["contiguous", "distinct", "any"]  # "distinct": no two elements share memory by a stride of 0
 
 
 class Rejected(Exception):
@@ -104,12 +110,12 @@ def validate(
     name: str,
     output: object,
     count_unwritten: Callable[[torch.Tensor], int] = lambda _: 0,
-    any_strides: bool = False,
+    strides: Strides = "contiguous",
 ) -> list[torch.Tensor]:
     """The outputs of case `name` in the reference's order, if names, shapes and dtypes are those of the reference.
 
-    `count_unwritten` gives the bytes of an output that no kernel wrote. Raises `Rejected`, for outputs that are not
-    contiguous only unless `any_strides`.
+    `count_unwritten` gives the bytes of an output that no kernel wrote. Raises `Rejected`, also for outputs with other
+    strides than `strides` allows.
     """
     expected = find_case(job, name).outputs
     try:
@@ -124,10 +130,10 @@ def validate(
     tensors: list[torch.Tensor] = []
     for spec in expected:
         which = spec.name.replace("output", "output ") if len(expected) > 1 else "the output"
-        tensor = _check_form(found[spec.name], spec, which, name, any_strides)
-        tensors.append(tensor)
+        tensor = _check_form(found[spec.name], spec, which, name, strides)
+        tensors.append(_detach(tensor))
         if unwritten := count_unwritten(tensor):
-            size = tensor.numel() * tensor.element_size()
+            size = _numel(tensor) * _element_size(tensor)
             if unwritten >= size:
                 raise _reject(
                     "partial_write",
@@ -149,23 +155,30 @@ def _counted(names: Mapping[str, object] | Sequence[TensorSpec]) -> tuple[int, s
     return len(titles), ", ".join(titles)
 
 
-def _check_form(value: object, spec: TensorSpec, which: str, case: str, any_strides: bool) -> torch.Tensor:
-    """The value as a tensor of the shape and dtype, which is contiguous unless `any_strides`.
+def _check_form(value: object, spec: TensorSpec, which: str, case: str, strides: Strides) -> torch.Tensor:
+    """The value as a tensor of the shape and dtype, with strides that are allowed.
 
-    Subclasses of Tensor run own code, so they are refused.
+    Subclasses of Tensor and attributes of an instance run own code, so they are refused.
     """
     if type(value) is not torch.Tensor:
         raise _reject("wrong_type", f"{which} is a {type(value).__name__}, not a torch.Tensor")
     tensor: torch.Tensor = value
-    if tuple(tensor.shape) != spec.shape:
+    if own := object.__getattribute__(tensor, "__dict__"):
         raise _reject(
-            "wrong_shape", f"{which} has shape {list(tensor.shape)}, expected {list(spec.shape)} (case {case})"
+            "wrong_type",
+            f"{which} has attributes of its own ({', '.join(map(str, own))}), which could replace a tensor's methods",
+            "return a tensor without them",
         )
-    if str(tensor.dtype) != f"torch.{spec.dtype}":
-        found = str(tensor.dtype).removeprefix("torch.")
+    shape, found = tuple(_shape(tensor)), str(_dtype(tensor)).removeprefix("torch.")
+    if shape != spec.shape:
+        raise _reject("wrong_shape", f"{which} has shape {list(shape)}, expected {list(spec.shape)} (case {case})")
+    if found != spec.dtype:
         raise _reject("wrong_dtype", f"{which} is {found}, expected {spec.dtype}")
-    if tensor.numel() > 1 and not any_strides and not tensor.is_contiguous():
-        raise _reject("wrong_strides", f"{which} has strides {list(tensor.stride())}, expected a contiguous tensor")
+    steps = _stride(tensor)
+    if strides == "contiguous" and _numel(tensor) > 1 and not _is_contiguous(tensor):
+        raise _reject("wrong_strides", f"{which} has strides {list(steps)}, expected a contiguous tensor")
+    if strides == "distinct" and any(not step and extent > 1 for step, extent in zip(steps, shape, strict=True)):
+        raise _reject("wrong_strides", f"{which} has strides {list(steps)}, expected memory of its own for each element")
     return tensor
 
 
