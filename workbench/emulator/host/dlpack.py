@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.emulator.arrays import Array
+from workbench.errors import NotEmulated
 
 DEVICE_TYPE_OFFSET = 8  # DLTensor: void* data; DLDevice {int32 device_type; int32 device_id}
 DL_CUDA = 2
@@ -22,6 +24,9 @@ EMPTY = (
     "aten::new_empty",
     "aten::new_empty_strided",
     "aten::empty",
+)
+CAPTURED = (
+    "a torch operation ({}) inside a CUDA graph capture: only CuTe DSL launches are captured; run it outside the graph"
 )
 
 
@@ -47,10 +52,13 @@ def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
 class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
     """Watches torch.empty and its relatives: fills their memory with poison (NaN or the largest integer), and treats it
     as unwritten until a kernel or torch writes it.
+
+    While a graph is captured (`capturing` is not empty), only allocations and views are possible.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.capturing: Mapping[int, object] = {}
         self.shadows: dict[int, tuple[weakref.ref[torch.UntypedStorage], Array, int]] = {}
 
     @classmethod
@@ -65,8 +73,10 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        result = function(*args, **(kwargs or {}))
         name = function._schema.name
+        if self.capturing and name not in EMPTY and not function.is_view:
+            raise NotEmulated(CAPTURED.format(name))
+        result = function(*args, **(kwargs or {}))
         if name in EMPTY and isinstance(result, torch.Tensor) and result.device.type == "cpu":
             self._poison(result)
             return result
