@@ -57,19 +57,28 @@ def test_a_time_below_the_floor_is_refused_also_if_it_is_modelled(judge: Judge) 
     assert "impossible_time" in said["doubt_codes"]
 
 
+def test_torch_in_place_of_a_kernel_is_refused_also_behind_one_that_does_little(judge: Judge) -> None:
+    plain = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x, y):\n        return x + y\n"
+    for candidate in (plain, FIG_LEAF.format("x + y")):
+        status, said = judge("x + y", candidate, "--lenient")
+        assert status == 1 and said["correct"] and "torch_share" in said["doubt_codes"]
+        assert "torch did 100% of the FLOPs" in "".join(said["suspect"]) and said["refused"]
+
+
 @pytest.mark.parametrize(
     ("problem", "candidate", "code"),
     [
         (
-            "x + y",
-            "class ModelNew(torch.nn.Module):\n    def forward(self, x, y):\n        return x + y\n",
+            "x.sigmoid()[:, :8]",
+            "class ModelNew(torch.nn.Module):\n    def forward(self, x, y):\n"
+            "        return torch.from_numpy(1 / (1 + numpy.exp(-x[:, :8].numpy())))\n",
             "no_kernel",
         ),
         ("x * 1.0", "class ModelNew(torch.nn.Module):\n    def forward(self, x, y):\n        return x.clone()\n", ""),
     ],
 )
 def test_a_doubt_has_a_status_of_its_own_and_a_code(judge: Judge, problem: str, candidate: str, code: str) -> None:
-    status, said = judge(problem, "import torch\n" + candidate)
+    status, said = judge(problem, "import numpy\nimport torch\n" + candidate)
     assert said["correct"] and not said["refused"], said
     assert status == 3 and (code or "degenerate_task") in said["doubt_codes"]
-    assert judge(problem, "import torch\n" + candidate, "--lenient")[0] == 0
+    assert judge(problem, "import numpy\nimport torch\n" + candidate, "--lenient")[0] == 0

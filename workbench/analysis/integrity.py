@@ -140,8 +140,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "library call",
         "forward calls cuBLAS or torch instead of a kernel",
-        "on the emulator torch's operations in forward are counted: more than half of the problem's FLOPs or bytes is a "
-        "refusal, more than 5 % a doubt; numpy and other threads are not seen; on a GPU a candidate without a kernel "
+        "on the emulator torch's operations in forward are counted: more than half of the problem's FLOPs or bytes is "
+        "a refusal, more than 5 % a doubt; numpy and other threads are not seen; on a GPU a candidate without a kernel "
         "of its own is a doubt",
         "partly",
     ),

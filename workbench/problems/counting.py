@@ -282,7 +282,7 @@ class ComputeCount(UncompiledMode):
             return out
         products = _product_flops(func, args, given, out)
         self.flops[name] += _pointwise_flops(func, args, given, out) if products is None else products
-        self.bytes[name] += moved
+        self.bytes.update({name: moved} if moved else {})
         return out
 
 

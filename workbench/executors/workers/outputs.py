@@ -178,7 +178,9 @@ def _check_form(value: object, spec: TensorSpec, which: str, case: str, strides:
     if strides == "contiguous" and _numel(tensor) > 1 and not _is_contiguous(tensor):
         raise _reject("wrong_strides", f"{which} has strides {list(steps)}, expected a contiguous tensor")
     if strides == "distinct" and any(not step and extent > 1 for step, extent in zip(steps, shape, strict=True)):
-        raise _reject("wrong_strides", f"{which} has strides {list(steps)}, expected memory of its own for each element")
+        raise _reject(
+            "wrong_strides", f"{which} has strides {list(steps)}, expected memory of its own for each element"
+        )
     return tensor
 
 
