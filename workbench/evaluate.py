@@ -77,7 +77,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         untested=coverage.untested_sizes(job.facts, outcome),
         tested=coverage.tested_inputs(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound, timed.seconds)
-        or integrity.torch_refusal(outcome, job.facts.work),
+        or ("" if job.allow_torch else integrity.torch_refusal(outcome, job.facts.work)),
         energy=timed.energy,
         energy_note=timed.energy_note,
     )

@@ -220,7 +220,7 @@ def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
     found = from_plain(old, Timing)
     assert found.method == "events" and found.per_round == 0 and found.launch_overhead_s is None and found.doubts == ()
     plain = to_plain(JOB)
-    later = ("cold_l2", "full_sample", "rival")
+    later = ("cold_l2", "allow_torch", "full_sample", "rival")
     assert set(later) <= set(plain)
     before = {key: value for key, value in plain.items() if key not in later}
     inner = {"problem": ("tie", "vary", "keep", "modules"), "facts": ("sizes", "form")}

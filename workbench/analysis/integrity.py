@@ -8,7 +8,8 @@ from typing import Literal
 from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, record
 
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
-TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5  # shares of a problem's work that torch may do without a doubt, or a refusal
+# shares of a problem's work up to which torch in forward leaves no doubt, and up to which it is not refused (inferred)
+TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
 
 
@@ -140,9 +141,9 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "library call",
         "forward calls cuBLAS or torch instead of a kernel",
-        "on the emulator torch's operations in forward are counted: more than half of the problem's FLOPs or bytes is "
-        "a refusal, more than 5 % a doubt; numpy and other threads are not seen; on a GPU a candidate without a kernel "
-        "of its own is a doubt",
+        "on the emulator torch's operations in forward are counted: more than half of the problem's FLOPs is a refusal, "
+        "more than 5 % of its FLOPs or bytes a doubt; numpy, custom operators and other threads are not seen; on a GPU "
+        "a candidate without a kernel of its own is a doubt",
         "partly",
     ),
     (
@@ -238,51 +239,69 @@ def doubts(
 
     `seconds` is the time of the outcome, measured or modelled; `work` is the problem's own by case.
     """
-    shares = [sentence for _, sentence in _torch_shares(outcome, work)]
-    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *shares)
+    share = _torch_share(outcome, work)
+    by_torch = [share.sentence] if share is not None else []
+    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch)
+
+
+@record
+class _TorchShare:
+    """The share of a case's work that torch did: of its FLOPs or bytes, as `of` says."""
+
+    case: str
+    share: float
+    of: str
+    operations: tuple[str, ...]
+    is_main: bool  # torch did the main work
+
+    @property
+    def sentence(self) -> str:
+        """The share in words."""
+        names = ", ".join(self.operations) or "copies"
+        return f"torch did {min(self.share, 1):.0%} of the {self.of} in forward (case {self.case}): {names}"
 
 
 def torch_refusal(outcome: Outcome, work: Sequence[Work]) -> str:
-    """That torch did more than half of the work of the first case in which it did any; empty otherwise.
+    """That torch did more than half of the FLOPs of the first case that was checked; empty otherwise.
 
     At other cases it is a doubt: host code may send sizes that its kernels do not take to torch.
     """
-    first = outcome.checks[0].case if outcome.checks else ""
-    found = (
-        sentence
-        for item, sentence in _torch_shares(outcome, work)
-        if item.case == first and _largest_share(item, work)[0] > TORCH_LIMIT
-    )
-    return next(found, "")
+    share = _torch_share(outcome, work)
+    return share.sentence if share is not None and share.is_main and share.case == _first_case(outcome) else ""
 
 
-def _torch_shares(outcome: Outcome, work: Sequence[Work]) -> list[tuple[TorchWork, str]]:
-    """What torch did with a sentence, the largest share of each case, where it is more than may pass."""
-    largest: dict[str, TorchWork] = {}
-    for item in outcome.torch_work:
-        before = largest.get(item.case, item)
-        largest[item.case] = max(before, item, key=lambda one: _largest_share(one, work)[0])
-    found = []
-    for item in largest.values():
-        share, of = _largest_share(item, work)
-        if share > TORCH_DOUBT:
-            names = ", ".join(item.operations) or "copies"
-            found.append((item, f"torch did {min(share, 1):.0%} of the {of} in forward (case {item.case}): {names}"))
-    return found
+def _first_case(outcome: Outcome) -> str:
+    return outcome.checks[0].case if outcome.checks else ""
 
 
-def _largest_share(item: TorchWork, work: Sequence[Work]) -> tuple[float, str]:
-    """The share of the problem's own work at that case, and of what: FLOPs or bytes, whichever is larger.
-
-    Copies are work only in a problem that computes nothing.
+def _torch_share(outcome: Outcome, work: Sequence[Work]) -> _TorchShare | None:
+    """The share that says most: of the first case if torch did the main work there, else the largest. None if all are
+    small.
     """
-    own = next((one for one in work if one.case == item.case), None)
-    if own is None:
-        return 0.0, ""
-    moved = item.bytes if own.flops else item.bytes + item.copied
+    own, first = {one.case: one for one in work}, _first_case(outcome)
+    found = [_find_share(item, own[item.case]) for item in outcome.torch_work if item.case in own]
+    most = max(found, key=lambda one: (one.is_main and one.case == first, one.is_main, one.share), default=None)
+    return most if most is not None and most.share > TORCH_DOUBT else None
+
+
+def _find_share(item: TorchWork, own: Work) -> _TorchShare:
+    """Torch's share of the problem's own work.
+
+    Main work is counted in FLOPs: an epilogue after a matrix product may move most of the bytes. Only in a problem that
+    computes nothing it is counted in bytes, and copies are work too.
+    """
     flops = item.flops / own.flops if own.flops else 0.0
-    moved_share = moved / own.least_bytes if own.least_bytes else 0.0
-    return (flops, "FLOPs") if flops >= min(moved_share, 1.0) else (moved_share, "bytes")
+    moved = item.bytes if own.flops else item.bytes + item.copied
+    of_bytes = moved / own.least_bytes if own.least_bytes else 0.0
+    is_main = (flops if own.flops else of_bytes) > TORCH_LIMIT
+    say_flops = flops >= of_bytes or (is_main and bool(own.flops))
+    return _TorchShare(
+        case=item.case,
+        share=flops if say_flops else of_bytes,
+        of="FLOPs" if say_flops else "bytes",
+        operations=item.operations,
+        is_main=is_main,
+    )
 
 
 def task_doubts(degeneracies: Sequence[Degeneracy]) -> tuple[str, ...]:

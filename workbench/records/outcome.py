@@ -148,6 +148,8 @@ class Job:
     wall_limit_s: float = 60.0
     memory_limit_bytes: int = 4 << 30
     cold_l2: bool = field(default=True, metadata=LATER)  # whether L2 holds no data of a timed call before it
+    # whether torch may do most of the work in forward: a doubt then, not a refusal
+    allow_torch: bool = field(default=False, metadata=LATER)
     # on the emulator: run a few CTAs at full size too, which the time model needs
     full_sample: bool = field(default=True, metadata=LATER)
     # the parent version, timed again in alternation with the candidate

@@ -24,7 +24,6 @@ from workbench.executors.workers import (  # before the candidate, which could r
 from workbench.executors.workers.outputs import (
     OUTPUTS,
     Rejected,
-    Strides,
     explain_failure,
     find_case,
     import_candidate,
@@ -124,8 +123,9 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
                 if emulation.faults:  # also one that the candidate caught: a GPU would have ended the program
                     raise emulation.faults[0]
                 kept = kept or list(emulation.launches)
-                strides: Strides = "any" if run.layout else "distinct"
-                found = validate(job, run.case, output, emulation.watch.count_unwritten_bytes, strides)
+                found = validate(
+                    job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)
+                )
                 values += found if len(calls) == 1 else [value.clone() for value in found]
                 watch.after(inputs)
         except Exception as error:
