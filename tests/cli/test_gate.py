@@ -62,7 +62,7 @@ def test_torch_in_place_of_a_kernel_is_refused_also_behind_one_that_does_little(
     for candidate in (plain, FIG_LEAF.format("x + y")):
         status, said = judge("x + y", candidate, "--lenient")
         assert status == 1 and said["correct"] and "torch_share" in said["doubt_codes"]
-        assert "torch did 100% of the FLOPs" in "".join(said["suspect"]) and said["refused"]
+        assert "torch did 100% of the problem's FLOPs" in "".join(said["suspect"]) and said["refused"]
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_glue_by_torch_is_free_and_a_smaller_part_is_said(judge: Judge) -> None:
     assert said["correct"] and not said["suspect"] and not said["refused"]
     status, said = judge("torch.relu(x) + y", RELU_THEN.format("z + y"))  # half of the FLOPs, all of the bytes
     assert status == 3 and not said["refused"] and "torch_share" in said["doubt_codes"]
-    assert said["suspect"] == ["torch did 100% of the bytes in forward (case shrunk): add"]
+    assert said["suspect"] == ["torch moved 100% of the problem's bytes in forward (case shrunk): add"]

@@ -228,6 +228,7 @@ CODES = (
     ("no CuTe DSL kernel", "no_kernel"),
     ("still within tolerance", "trivial_output"),
     ("torch did ", "torch_share"),
+    ("torch moved ", "torch_share"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
@@ -258,7 +259,8 @@ class _TorchShare:
     def sentence(self) -> str:
         """The share in words."""
         names = ", ".join(self.operations) or "copies"
-        return f"torch did {min(self.share, 1):.0%} of the {self.of} in forward (case {self.case}): {names}"
+        did = "did" if self.of == "FLOPs" else "moved"
+        return f"torch {did} {min(self.share, 1):.0%} of the problem's {self.of} in forward (case {self.case}): {names}"
 
 
 def torch_refusal(outcome: Outcome, work: Sequence[Work]) -> str:

@@ -24,7 +24,7 @@ from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
 from workbench.session.profiling import Profiling
 from workbench.session.proposing import Proposing
-from workbench.session.testing import TestSettings, Testing
+from workbench.session.testing import Testing, TestSettings
 from workbench.session.work_thread import WorkThread
 from workbench.store import ModelValue, Store
 

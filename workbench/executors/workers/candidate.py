@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from workbench.emulator import EmulationFault
 from workbench.emulator.emulation import Emulation
 from workbench.emulator.hook import emulated
 from workbench.executors.jobs.exchange import read_values, write_outputs
+from workbench.executors.jobs.replaced import remember_functions
 from workbench.executors.jobs.trials import EMPTY, NOT_FINITE, REFUSABLE, REFUSALS, Run, list_runs
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
     effects,
@@ -24,6 +26,7 @@ from workbench.executors.workers import (  # before the candidate, which could r
 from workbench.executors.workers.outputs import (
     OUTPUTS,
     Rejected,
+    check_untouched,
     explain_failure,
     find_case,
     import_candidate,
@@ -59,6 +62,7 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     reply["refusals"], reply["torch"] = [], []
     source_file = source_path(folder)
     stage: Stage = "import"
+    find_replaced = remember_functions()
     try:
         start = time.perf_counter()
         loading.provide_modules(job.problem)
@@ -70,7 +74,8 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
             gpu_candidate.run_candidate(job, folder, module, reply, connection)
         else:
             for run in list_runs(job):
-                _run_trial(job, folder, module, run, reply)
+                _run_trial(job, folder, module, run, reply, find_replaced)
+        check_untouched(find_replaced)
     except BaseException as error:  # whatever a candidate raises is its failure
         reply["failure"] = explain_failure(error, source_file, stage)
     return reply
@@ -86,7 +91,9 @@ def _wait_for_values(path: Path) -> list[Any]:
     return read_values(path)
 
 
-def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json) -> None:
+def _run_trial(
+    job: Job, folder: Path, module: ModuleType, run: Run, reply: Json, find_replaced: Callable[[], str]
+) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     given, first = folder / "given", not reply["trials"]
     problem_module = loading.load_module(job.problem, find_case(job, run.case).settings)
@@ -122,6 +129,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
                     output = model(*inputs)
                 if emulation.faults:  # also one that the candidate caught: a GPU would have ended the program
                     raise emulation.faults[0]
+                check_untouched(find_replaced)
                 kept = kept or list(emulation.launches)
                 found = validate(
                     job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)

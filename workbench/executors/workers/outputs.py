@@ -61,6 +61,13 @@ def import_candidate(source_file: str) -> ModuleType:
     return module
 
 
+def check_untouched(find_replaced: Callable[[], str]) -> None:
+    """Raise `Rejected` if functions of the workbench were replaced (jobs/replaced.py)."""
+    if name := find_replaced():
+        message = f"the candidate replaced {name}, a function of the process that judges it"
+        raise Rejected(Failure(stage="integrity", kind="replaced_function", message=message))
+
+
 def explain_failure(error: BaseException, source_file: str, stage: Stage) -> Json:
     """The failure for an exception of the candidate, as plain data."""
     if isinstance(error, (EmulationFault, Rejected)):
