@@ -59,14 +59,15 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "patched harness",
         "frames, __main__ or gc are used to reach the harness",
-        "expected outputs and the comparison live in another process; the timing code does not",
+        "expected outputs and the comparison live in another process; emulator and timing code do not: a function of "
+        "the workbench that is replaced there is a failure, unless that is undone in time or done by native code",
         "partly",
     ),
     (
         "faked result",
         "results are written to the pipe or file that the harness reads, or the process exits early",
         "outputs are raw tensors that the checker compares itself; an early exit is a failure; only the floor guards "
-        "against a faked time",
+        "against a faked time; the layers of the sandbox are told by the parent",
         "partly",
     ),
     (
@@ -105,8 +106,9 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "modified inputs",
         "inputs are overwritten so that the reference sees others",
-        "inputs are hashed before and after; the reference has its own",
-        "detected",
+        "inputs, parameters and buffers are hashed before and after, in the candidate's process, since another one "
+        "cannot see which memory forward was given; a replaced hash is noticed as in patched harness",
+        "partly",
     ),
     (
         "guessed seed",
