@@ -30,12 +30,12 @@ class ModelNew(torch.nn.Module):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record(torch.cuda.current_stream())
         self.side.wait_event(start)
-        with torch.cuda.stream(self.side):
+        with torch.cuda.device(x.device), torch.cuda.stream(self.side):
             stream = cuda.CUstream(torch.cuda.current_stream().cuda_stream)
             launch(*(from_dlpack(t).mark_layout_dynamic(leading_dim=1) for t in (x, y)), stream)
             y.record_stream(self.side)
             end.record()
-        torch.cuda.current_stream().wait_stream(self.side)
-        torch.cuda.synchronize()
+        torch.cuda.current_stream(device=x.device).wait_stream(self.side)
+        torch.cuda.synchronize(device=x.device)
         assert start.elapsed_time(end) >= 0
         return y

@@ -46,7 +46,7 @@ R = TypeVar("R")
 # names of torch.cuda that answer although CPU tensors stand for device tensors; none of them asks for a device, which
 # would start the driver, and a confined worker may not do that
 STREAM_NAMES = (
-    *("Stream", "ExternalStream", "Event", "CUDAGraph", "graph"),
+    *("Stream", "ExternalStream", "Event", "CUDAGraph", "graph", "device"),
     *("stream", "set_stream", "current_stream", "default_stream", "synchronize", "is_current_stream_capturing"),
 )
 COMPILE_NOTE = "torch.compile: what it was given runs eagerly, since its code generators need a GPU"
