@@ -143,7 +143,7 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "library call",
         "forward calls cuBLAS or torch instead of a kernel",
-        "on the emulator torch's operations in forward are counted: more than half of the problem's FLOPs is a refusal, "
+        "on the emulator torch's operations in forward are counted: over half of the problem's FLOPs is a refusal, "
         "more than 5 % of its FLOPs or bytes a doubt; numpy, custom operators and other threads are not seen; on a GPU "
         "a candidate without a kernel of its own is a doubt",
         "partly",

@@ -39,7 +39,7 @@ def remember_functions() -> Callable[[], str]:
 
     def find_replaced() -> str:
         for namespace, name, value, full, code in kept:
-            if namespace.get(name) is not value or (code is not None and value.__code__ is not code):  # type: ignore[attr-defined]
+            if namespace.get(name) is not value or getattr(value, "__code__", None) is not code:
                 return full
         return ""
 

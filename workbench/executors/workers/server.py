@@ -7,8 +7,10 @@ What only some roles need (CuTe DSL, what traces a problem) is imported once too
 Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "cpu_s", "memory_bytes",
 "output_bytes", "processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id}, or
 {"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes with
-the line: a socket that the job's worker inherits (jobs/rpc.py). Out: {"id", "end", "code", "signal", "output",
-"peak_bytes", "protections", "limit_s"} where end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or "killed".
+the line: a socket that the job's worker inherits (jobs/rpc.py).
+
+Out: {"id", "end", "code", "signal", "output", "peak_bytes", "protections", "limit_s"} where protections are the layers
+of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or "killed".
 """
 
 from __future__ import annotations
