@@ -10,7 +10,8 @@ Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "
 the line: a socket that the job's worker inherits (jobs/rpc.py).
 
 Out: {"id", "end", "code", "signal", "output", "peak_bytes", "protections", "limit_s"} where protections are the layers
-of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or "killed".
+of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or
+"killed".
 """
 
 from __future__ import annotations
