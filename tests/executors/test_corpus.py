@@ -55,3 +55,16 @@ def test_candidate(path: Path, subject: tuple[Problem, Facts], tmp_path: Path, m
 
 def test_there_are_at_least_thirty_kinds() -> None:
     assert len(CORPUS) > 40
+
+
+def test_the_parent_says_which_layers_of_the_sandbox_were_active(subject: tuple[Problem, Facts]) -> None:
+    problem, facts = subject
+    forged = '["phases"]["import"] = float("nan")'
+    source = next(path for path in CORPUS if path.stem == "forged_phases").read_text()
+    source = source.replace(forged, '["protections"] = ["Fort Knox"]')
+    assert "Fort Knox" in source
+    outcome = EmulatorExecutor().run(
+        Job(problem=problem, facts=facts, candidate=Candidate(source=source), cases=("shrunk",), trials=1)
+    )
+    assert outcome.failure is None
+    assert "watchdog" in outcome.protections and "Fort Knox" not in outcome.protections

@@ -20,7 +20,8 @@ def test_a_right_kernel_is_accepted(original: str) -> None:
 @pytest.mark.few(3)
 @pytest.mark.parametrize(("subject", "path"), honest(), ids=lambda value: getattr(value, "stem", value))
 def test_a_right_kernel_of_odd_style_is_accepted(subject: str, path: Path) -> None:
-    assert judge(subject, path.read_text()).verdict.failure is None
+    verdict = judge(subject, path.read_text()).verdict
+    assert verdict.failure is None and not verdict.refused
 
 
 @pytest.mark.few(4)

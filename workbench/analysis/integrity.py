@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from workbench.records import Bound, Degeneracy, Outcome, record
+from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, record
 
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
+# shares of a problem's work up to which torch in forward leaves no doubt, and up to which it is not refused (inferred)
+TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
 
 
@@ -43,7 +45,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "lazy output",
         "a tensor subclass or an overridden method computes on first use",
-        "the output must be exactly torch.Tensor, of the reference's shape, dtype and strides",
+        "the output must be exactly torch.Tensor, without attributes of its own, of the reference's shape and dtype; "
+        "methods for the check are taken before the candidate is imported",
         "prevented",
     ),
     (
@@ -56,14 +59,15 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "patched harness",
         "frames, __main__ or gc are used to reach the harness",
-        "expected outputs and the comparison live in another process; the timing code does not",
+        "expected outputs and the comparison live in another process; emulator and timing code do not: a function of "
+        "the workbench that is replaced there is a failure, unless that is undone in time or done by native code",
         "partly",
     ),
     (
         "faked result",
         "results are written to the pipe or file that the harness reads, or the process exits early",
         "outputs are raw tensors that the checker compares itself; an early exit is a failure; only the floor guards "
-        "against a faked time",
+        "against a faked time; the layers of the sandbox are told by the parent",
         "partly",
     ),
     (
@@ -102,8 +106,9 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "modified inputs",
         "inputs are overwritten so that the reference sees others",
-        "inputs are hashed before and after; the reference has its own",
-        "detected",
+        "inputs, parameters and buffers are hashed before and after, in the candidate's process, since another one "
+        "cannot see which memory forward was given; a replaced hash is noticed as in patched harness",
+        "partly",
     ),
     (
         "guessed seed",
@@ -138,14 +143,17 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "library call",
         "forward calls cuBLAS or torch instead of a kernel",
-        "a candidate without a kernel of its own is a doubt; one that adds a kernel is the next row",
+        "on the emulator torch's operations in forward are counted: over half of the problem's FLOPs is a refusal, "
+        "more than 5 % of its FLOPs or bytes a doubt; numpy, custom operators and other threads are not seen; on a GPU "
+        "a candidate without a kernel of its own is a doubt",
         "partly",
     ),
     (
         "fig leaf",
         "one trivial kernel, torch does the rest",
-        "not measured: the share of time in own kernels needs a profiler's trace",
-        "open",
+        "on the emulator as in the row before; on a GPU not measured: the share of time in own kernels needs a "
+        "profiler's trace",
+        "partly",
     ),
     (
         "L2 set-aside",
@@ -180,7 +188,8 @@ _TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "o
     (
         "lucky garbage",
         "out-of-bounds reads or failed launches that happen to pass",
-        "on the emulator every access is checked; on a GPU only the result is",
+        "on the emulator every access is checked, also in launches whose exception the candidate caught; on a GPU only "
+        "the result is",
         "partly",
     ),
     (
@@ -220,16 +229,83 @@ CODES = (
     ("no output of a timed call", "timed_output_unchecked"),
     ("no CuTe DSL kernel", "no_kernel"),
     ("still within tolerance", "trivial_output"),
+    ("torch did ", "torch_share"),
+    ("torch moved ", "torch_share"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
 
-def doubts(outcome: Outcome, bound: Bound | None, seconds: float | None = None) -> tuple[str, ...]:
+def doubts(
+    outcome: Outcome, bound: Bound | None, seconds: float | None = None, work: Sequence[Work] = ()
+) -> tuple[str, ...]:
     """Sentences about why a correct result may still be wrong; empty when there is no doubt.
 
-    `seconds` is the time of the outcome, measured or modelled.
+    `seconds` is the time of the outcome, measured or modelled; `work` is the problem's own by case.
     """
-    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome))
+    share = _torch_share(outcome, work)
+    by_torch = [share.sentence] if share is not None else []
+    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch)
+
+
+@record
+class _TorchShare:
+    """The share of a case's work that torch did: of its FLOPs or bytes, as `of` says."""
+
+    case: str
+    share: float
+    of: str
+    operations: tuple[str, ...]
+    is_main: bool  # torch did the main work
+
+    @property
+    def sentence(self) -> str:
+        """The share in words."""
+        names = ", ".join(self.operations) or "copies"
+        did = "did" if self.of == "FLOPs" else "moved"
+        return f"torch {did} {min(self.share, 1):.0%} of the problem's {self.of} in forward (case {self.case}): {names}"
+
+
+def torch_refusal(outcome: Outcome, work: Sequence[Work]) -> str:
+    """That torch did more than half of the FLOPs of the first case that was checked; empty otherwise.
+
+    At other cases it is a doubt: host code may send sizes that its kernels do not take to torch.
+    """
+    share = _torch_share(outcome, work)
+    return share.sentence if share is not None and share.is_main and share.case == _first_case(outcome) else ""
+
+
+def _first_case(outcome: Outcome) -> str:
+    return outcome.checks[0].case if outcome.checks else ""
+
+
+def _torch_share(outcome: Outcome, work: Sequence[Work]) -> _TorchShare | None:
+    """The share that says most: of the first case if torch did the main work there, else the largest. None if all are
+    small.
+    """
+    own, first = {one.case: one for one in work}, _first_case(outcome)
+    found = [_find_share(item, own[item.case]) for item in outcome.torch_work if item.case in own]
+    most = max(found, key=lambda one: (one.is_main and one.case == first, one.is_main, one.share), default=None)
+    return most if most is not None and most.share > TORCH_DOUBT else None
+
+
+def _find_share(item: TorchWork, own: Work) -> _TorchShare:
+    """Torch's share of the problem's own work.
+
+    Main work is counted in FLOPs: an epilogue after a matrix product may move most of the bytes. Only in a problem that
+    computes nothing it is counted in bytes, and copies are work too.
+    """
+    flops = item.flops / own.flops if own.flops else 0.0
+    moved = item.bytes if own.flops else item.bytes + item.copied
+    of_bytes = moved / own.least_bytes if own.least_bytes else 0.0
+    is_main = (flops if own.flops else of_bytes) > TORCH_LIMIT
+    say_flops = flops >= of_bytes or (is_main and bool(own.flops))
+    return _TorchShare(
+        case=item.case,
+        share=flops if say_flops else of_bytes,
+        of="FLOPs" if say_flops else "bytes",
+        operations=item.operations,
+        is_main=is_main,
+    )
 
 
 def task_doubts(degeneracies: Sequence[Degeneracy]) -> tuple[str, ...]:

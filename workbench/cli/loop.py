@@ -22,14 +22,14 @@ PLAYBACK = "replay"  # the value of --by that plays a recording instead of runni
 def run(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem, or continue a stored session."""
     start_workers(arguments, "inspect", "candidate")
-    from workbench.views.commands.problems import choose_l2, choose_rule
+    from workbench.views.commands.problems import choose_rule, choose_testing
     from workbench.views.text import tables
     from workbench.views.text.card_page import show_card
     from workbench.views.text.problem_card import describe_problem
 
     _check_arguments(arguments)
     with _open_session(arguments) as session:
-        choose_l2(session, arguments)
+        choose_testing(session, arguments)
         choose_rule(session, arguments)
         _print_events(session)
         echo(str(tables.status(session) if arguments.resume else show_card(describe_problem(session))))
@@ -47,7 +47,7 @@ def demo(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem of the package, and write an HTML report and a finished notebook."""
     start_workers(arguments, "inspect", "candidate")
     from workbench import executors
-    from workbench.views.commands.problems import choose_l2
+    from workbench.views.commands.problems import choose_testing
 
     folder = Path(arguments.out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def demo(arguments: argparse.Namespace) -> int:
     how = "full sizes" if chosen.full_size else "compile, emulate and check with no GPU"
     echo(f"problem {arguments.spec} on the executor {chosen.name}: {how}")
     with create_session(arguments, root=folder / "sessions") as session:
-        choose_l2(session, arguments)
+        choose_testing(session, arguments)
         _print_events(session)
         _run_steps(session, arguments.steps, DEFAULTS.proposer, show_diff=True)
         _write_report(session, folder)

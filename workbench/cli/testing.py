@@ -17,7 +17,7 @@ from workbench.errors import Stopped, UserError
 from workbench.records import Verdict, Version
 from workbench.session import Session
 from workbench.toolchain.explain import NEEDS_ARCH
-from workbench.views.commands.problems import candidate_version, check_candidate, choose_l2
+from workbench.views.commands.problems import candidate_version, check_candidate, choose_testing
 from workbench.views.commands.validation import check_order
 from workbench.views.text import tables
 from workbench.wire import to_plain
@@ -85,7 +85,7 @@ def _judge_all(arguments: argparse.Namespace, candidates: list[str]) -> Iterator
             more = create_session(arguments, first.problem, root=root, facts=first.facts)
             sessions.append(stack.enter_context(more))
         for session in sessions:
-            choose_l2(session, arguments)
+            choose_testing(session, arguments)
         if len(sessions) == 1:
             for candidate in candidates:
                 yield candidate, newer.judge_again(sessions[0], candidate, _judge(sessions[0], candidate))
@@ -121,7 +121,7 @@ class _NewerArch:
             self.session = self.stack.enter_context(
                 create_session(arguments, first.problem, root=root, facts=first.facts)
             )
-            choose_l2(self.session, arguments)
+            choose_testing(self.session, arguments)
         return _judge(self.session, candidate)
 
 

@@ -24,6 +24,7 @@ from workbench.records import Finding, Launch
 
 ACTIVE: list[Emulation] = []
 LIBRARIES: dict[bytes, CompiledModule] = {}  # by image; compiled functions outlive one emulation
+OPERANDS = DeviceTags()  # CPU tensors that stand for device tensors; CuTe DSL's tensors outlive one emulation too
 _MACHINES: dict[tuple[str, str, str | None], Machine] = {}  # the latest ones; others are made again from their PTX
 MACHINES = 64  # limit for _MACHINES, since the machine of a large kernel takes megabytes
 
@@ -69,6 +70,7 @@ class Emulation:
     def enter_modes(self) -> ExitStack:
         """Enter the torch modes of this emulation; closing the returned stack leaves them."""
         stack = ExitStack()
+        self.watch.capturing = {} if self.cuda else self.gpu.capturing  # with cuda, Operations says it
         # a sample leaves memory unwritten, and filling it would touch all of it
         stack.enter_context(self.watch if self.sample is None else LazyAllocations())
         if self.cuda:

@@ -17,8 +17,9 @@ from typing import Any
 from cutlass.cutlass_dsl import cuda_jit_executor
 
 from workbench.analysis import devices
-from workbench.emulator.emulation import ACTIVE, CompiledModule, Emulation
+from workbench.emulator.emulation import ACTIVE, OPERANDS, CompiledModule, Emulation
 from workbench.emulator.execution.launch import DeviceLimits
+from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.patches import Patches
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.errors import UserError
@@ -97,7 +98,9 @@ def emulated(
         follow=follow,
         limit_s=limit_s,
         skip_repeats=skip_repeats,
+        tags=DeviceTags() if cuda else OPERANDS,
     )
+    emulation.tags.drop_freed()
     patches = Patches()
     with tempfile.TemporaryDirectory(prefix="cutegen-") as folder:
         ACTIVE.append(emulation)

@@ -77,7 +77,8 @@ SUMS = (
 )
 SUMS_ALONG_AN_AXIS = ("_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp")  # by their second argument
 INDEXED_WRITES = ("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_")
-FREE_PREFIXES = (
+# operations that allocate, fill, copy or lay out tensors
+COPIES = (
     "new_",
     "empty",
     "zeros",
@@ -98,6 +99,24 @@ FREE_PREFIXES = (
     "detach",
     "cat",
     "stack",
+    "pad",
+    "constant_pad",
+    "repeat",
+    "_local_scalar_dense",
+    "scalar_tensor",
+    "lift",
+    "_unsafe_view",
+    "_reshape_alias",
+    "resize",
+    "set",
+    "_assert",
+)
+ALLOCATIONS = (
+    *COPIES[: COPIES.index("_to_copy")],
+    *("fill", "zero", "detach", "_unsafe_view", "_reshape_alias", "resize", "set", "_assert"),
+)
+FREE_PREFIXES = (
+    *COPIES,
     "slice",
     "select",
     "index",
@@ -106,8 +125,6 @@ FREE_PREFIXES = (
     "embedding",
     "tril",
     "triu",
-    "pad",
-    "constant_pad",
     "roll",
     "flip",
     "sort",
@@ -115,16 +132,8 @@ FREE_PREFIXES = (
     "argmax",
     "argmin",
     "native_dropout",
-    "_local_scalar_dense",
-    "scalar_tensor",
-    "lift",
-    "_unsafe_view",
-    "_reshape_alias",
-    "repeat",
     "where",
     "masked_fill",
-    "set_",
-    "_assert",
 )
 
 
@@ -240,6 +249,41 @@ class UncompiledMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
     def _should_skip_dynamo(cls) -> bool:
         """False: nothing here is compiled."""
         return False
+
+
+class ComputeCount(UncompiledMode):
+    """Counts what torch computes inside with real tensors: `flops` and `bytes`, read and written, by operation name.
+
+    Allocations, views and copies (casts, `cat`, padding) are not computation; `copied` has the bytes of the latter.
+    Work of other threads and on the memory of tensors (numpy) is not seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.copied = 0
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        given = kwargs or {}
+        out = func(*args, **given)
+        name = operation_name(func)
+        if func.namespace != "aten" or func.is_view or name.startswith(ALLOCATIONS):
+            return out
+        moved = sum(
+            value.numel() * value.element_size()
+            for value in tree_leaves([args, given, out])
+            if isinstance(value, torch.Tensor)
+        )
+        if name.startswith(COPIES):
+            self.copied += moved
+            return out
+        products = _product_flops(func, args, given, out)
+        self.flops[name] += _pointwise_flops(func, args, given, out) if products is None else products
+        self.bytes.update({name: moved} if moved else {})
+        return out
 
 
 class TermCount(UncompiledMode):

@@ -103,7 +103,7 @@ def run_profiled(
 
 def _read_back(job: Job, folder: Path, end: Json) -> ProfiledRun:
     """The run from its folder. A missing or unreadable reply is a failure of the run."""
-    seen = ProfiledRun(folder=folder, failure=end_failure(job, end))
+    seen = ProfiledRun(folder=folder, failure=end_failure(job, end), protections=tuple(end.get("protections", ())))
     text = seen.text("reply.json")
     if not text:
         message = f"the profiled process left no answer: {end.get('output', '').strip()[-300:]}"
@@ -119,14 +119,13 @@ def _read_back(job: Job, folder: Path, end: Json) -> ProfiledRun:
 
 def _parse_reply(reply: Json, seen: ProfiledRun) -> ProfiledRun:
     tool = reply.get("tool", {})
-    return ProfiledRun(
-        folder=seen.folder,
+    return dataclasses.replace(
+        seen,
         failure=seen.failure or (from_plain(reply["failure"], Failure) if reply["failure"] else None),
         builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
         launches=tuple(from_plain(item, Launch) for item in reply["launches"]),
         tool_status=tool.get("status"),
         tool_said=str(tool.get("said", "")),
-        protections=tuple(reply["protections"]),
         exposed=tuple(reply.get("open", ())),
         versions=tuple((str(key), str(value)) for key, value in reply.get("versions", {}).items()),
     )

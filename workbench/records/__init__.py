@@ -21,7 +21,7 @@ from workbench.records.launch import (
     LineCounts,
     kernel_function,
 )
-from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, WrongValues
+from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, TorchWork, WrongValues
 from workbench.records.problem import Case, Degeneracy, Facts, Opened, Operation, Problem, Size, TensorSpec, Work
 from workbench.records.profile import (
     Energy,
@@ -91,6 +91,7 @@ __all__ = [
     "Timeline",
     "Timing",
     "ToolCall",
+    "TorchWork",
     "Trial",
     "Verdict",
     "Version",

@@ -122,6 +122,17 @@ class Ratio:
 
 
 @record
+class TorchWork:
+    """What torch itself computed in calls of a candidate, for one call on average."""
+
+    case: str
+    flops: int
+    bytes: int  # read and written by operations that compute
+    copied: int  # read and written by copies: casts, cat, padding
+    operations: tuple[str, ...] = ()  # ATen names, most work first
+
+
+@record
 class Job:
     """A job for an executor: run a candidate on some cases of a problem."""
 
@@ -137,6 +148,8 @@ class Job:
     wall_limit_s: float = 60.0
     memory_limit_bytes: int = 4 << 30
     cold_l2: bool = field(default=True, metadata=LATER)  # whether L2 holds no data of a timed call before it
+    # whether torch may do most of the work in forward: a doubt then, not a refusal
+    allow_torch: bool = field(default=False, metadata=LATER)
     # on the emulator: run a few CTAs at full size too, which the time model needs
     full_sample: bool = field(default=True, metadata=LATER)
     # the parent version, timed again in alternation with the candidate
@@ -159,6 +172,7 @@ class Outcome:
     full_note: str = ""  # why there are none
     checks: tuple[Check, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    torch_work: tuple[TorchWork, ...] = field(default=(), metadata=LATER)  # on the emulator, of trials with any
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None
     reference_timing: Timing | None = None  # torch eager, by the same protocol, in alternating rounds

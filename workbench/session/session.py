@@ -24,12 +24,12 @@ from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
 from workbench.session.profiling import Diagnosing, Profiling
 from workbench.session.proposing import Proposing
-from workbench.session.testing import Testing
+from workbench.session.testing import Testing, TestSettings
 from workbench.session.work_thread import WorkThread
 from workbench.store import ModelValue, Store
 
 
-class Session(LogReader):
+class Session(LogReader, TestSettings):
     """One problem, its versions, and the decisions about them.
 
     Get one by `create` or `open`; use it as a context manager. Pieces of work run one after the other. Ctrl-C and
@@ -210,15 +210,6 @@ class Session(LogReader):
         return self._thread.run(lambda: self._proposing.program(text, title, reason, parent=parent, test=test))
 
     # ---- testing ----------------------------------------------------------------------------------------------------
-
-    @property
-    def cold_l2(self) -> bool:
-        """Whether L2 holds no data of a timed call on a GPU before it."""
-        return self._testing.cold_l2
-
-    @cold_l2.setter
-    def cold_l2(self, cold: bool) -> None:
-        self._testing.cold_l2 = cold
 
     def job(self, version: Version | None, *, want_sass: bool = False, rival: Version | None = None) -> Job:
         """The job that tests a version, or any, on this session's executor. `rival` is timed in alternation with it."""

@@ -14,11 +14,10 @@ from workbench.session.log import Reference, SessionLog
 from workbench.wire import content_hash
 
 
-class Testing:
-    """Tests the versions of a log on one executor."""
+class TestSettings:
+    """How versions are tested, as a person chose it. The log has it."""
 
-    def __init__(self, log: SessionLog, executor: Executor, context: RunContext) -> None:
-        self.log, self.executor, self.context = log, executor, context
+    log: SessionLog
 
     @property
     def cold_l2(self) -> bool:
@@ -28,6 +27,22 @@ class Testing:
     @cold_l2.setter
     def cold_l2(self, cold: bool) -> None:
         self.log.store.set_meta({"cold_l2": cold})
+
+    @property
+    def allow_torch(self) -> bool:
+        """Whether torch may do most of the work in forward: a doubt then, not a refusal."""
+        return self.log.meta.get("allow_torch", False)
+
+    @allow_torch.setter
+    def allow_torch(self, allow: bool) -> None:
+        self.log.store.set_meta({"allow_torch": allow})
+
+
+class Testing(TestSettings):
+    """Tests the versions of a log on one executor."""
+
+    def __init__(self, log: SessionLog, executor: Executor, context: RunContext) -> None:
+        self.log, self.executor, self.context = log, executor, context
 
     def job(self, version: Version | None, *, want_sass: bool = False, rival: Version | None = None) -> Job:
         """The job that tests a version on this executor; without a version it has no candidate.
@@ -48,6 +63,7 @@ class Testing:
             wall_limit_s=300.0 if full else 60.0,
             memory_limit_bytes=(64 << 30) if full else (4 << 30),
             cold_l2=self.cold_l2 if full else True,
+            allow_torch=self.allow_torch,
             rival=rival.proposal.candidate if rival is not None and self._can_time(rival) else None,
         )
 

@@ -44,33 +44,33 @@ class TorchCuda:
 
     def replacements(self) -> dict[str, object]:
         """The replacement for each name of `torch.cuda`."""
-        gpu, device = self.gpu, self.gpu.device
+        gpu, memory = self.gpu, self.gpu.device.memory_bytes
         answers: dict[str, Callable[..., object]] = {
             "is_available": lambda: True,
             "is_initialized": lambda: True,
             "device_count": lambda: 1,
             "current_device": lambda: 0,
             "is_bf16_supported": lambda *a, **k: True,
-            "get_device_name": lambda which=None: self.device_name(),
-            "get_device_capability": lambda which=None: gpu.capability(),
+            "get_device_name": lambda device=None: self.device_name(),
+            "get_device_capability": lambda device=None: gpu.capability(),
             "get_device_properties": self.device_properties,
             "get_arch_list": lambda: [gpu.arch],
-            "current_stream": lambda which=None: self.streams[-1],
-            "default_stream": lambda which=None: self.default,
+            "current_stream": lambda device=None: self.streams[-1],
+            "default_stream": lambda device=None: self.default,
             "is_current_stream_capturing": lambda: self.streams[-1].cuda_stream in gpu.capturing,
             "stream": self.stream,
             "set_stream": self.set_stream,
-            "synchronize": lambda which=None: gpu.streams.synchronize(),
+            "synchronize": lambda device=None: gpu.streams.synchronize(),
             "device": _Device,
             "set_device": _Device,
             "graph": self.graph,
-            "mem_get_info": lambda which=None: (device.memory_bytes - self.allocated_bytes(), device.memory_bytes),
-            "memory_allocated": lambda which=None: self.allocated_bytes(),
-            "max_memory_allocated": lambda which=None: self.allocated_bytes(),
-            "memory_reserved": lambda which=None: self.allocated_bytes(),
-            "max_memory_reserved": lambda which=None: self.allocated_bytes(),
-            "get_rng_state": lambda which=None: torch.get_rng_state(),
-            "set_rng_state": lambda state, which=None: torch.set_rng_state(state),
+            "mem_get_info": lambda device=None: (memory - self.allocated_bytes(), memory),
+            "memory_allocated": lambda device=None: self.allocated_bytes(),
+            "max_memory_allocated": lambda device=None: self.allocated_bytes(),
+            "memory_reserved": lambda device=None: self.allocated_bytes(),
+            "max_memory_reserved": lambda device=None: self.allocated_bytes(),
+            "get_rng_state": lambda device=None: torch.get_rng_state(),
+            "set_rng_state": lambda new_state, device=None: torch.set_rng_state(new_state),
             "can_device_access_peer": lambda *_: False,
         }
         return {
@@ -92,28 +92,28 @@ class TorchCuda:
             len(buffer.data) for buffer in self.gpu.buffers.values()
         )
 
-    def device_properties(self, which: object = None) -> SimpleNamespace:
+    def device_properties(self, device: object = None) -> SimpleNamespace:
         """The fields of torch's _CudaDeviceProperties."""
-        parse_device(which if which is not None else 0)
-        device = self.gpu.device
+        parse_device(device if device is not None else 0)
+        found = self.gpu.device
         major, minor = self.gpu.capability()
         return SimpleNamespace(
             name=self.device_name(),
             major=major,
             minor=minor,
-            total_memory=device.memory_bytes,
-            multi_processor_count=device.sms,
+            total_memory=found.memory_bytes,
+            multi_processor_count=found.sms,
             warp_size=32,
             is_integrated=False,
             is_multi_gpu_board=False,
-            max_threads_per_multi_processor=device.threads_per_sm,
+            max_threads_per_multi_processor=found.threads_per_sm,
             max_threads_per_block=1024,
-            regs_per_multiprocessor=device.registers_per_sm,
+            regs_per_multiprocessor=found.registers_per_sm,
             shared_memory_per_block=49_152,
-            shared_memory_per_block_optin=device.shared_bytes_per_block,
-            shared_memory_per_multiprocessor=device.shared_bytes_per_sm,
-            L2_cache_size=device.l2_bytes,
-            clock_rate=int(device.clock_hz / 1e3),
+            shared_memory_per_block_optin=found.shared_bytes_per_block,
+            shared_memory_per_multiprocessor=found.shared_bytes_per_sm,
+            L2_cache_size=found.l2_bytes,
+            clock_rate=int(found.clock_hz / 1e3),
             gcnArchName="",
         )
 

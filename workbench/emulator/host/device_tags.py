@@ -48,7 +48,7 @@ class DeviceTags:
         if storage is None:
             return
         if len(self._tags) > self._purge_at:
-            self._purge()
+            self.drop_freed()
         self._tags[storage._cdata] = Tag(
             kind, describe_tensor(tensor), StorageWeakRef(storage), storage.data_ptr(), storage.nbytes()
         )
@@ -87,7 +87,8 @@ class DeviceTags:
             None,
         )
 
-    def _purge(self) -> None:
+    def drop_freed(self) -> None:
+        """Forget the tags of storages that have been freed."""
         self._tags = {key: tag for key, tag in self._tags.items() if not tag.reference.expired()}
         self._purge_at = 2 * len(self._tags) + 1024
 

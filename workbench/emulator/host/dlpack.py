@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.emulator.arrays import Array
+from workbench.errors import NotEmulated
 
 DEVICE_TYPE_OFFSET = 8  # DLTensor: void* data; DLDevice {int32 device_type; int32 device_id}
 DL_CUDA = 2
@@ -22,6 +24,9 @@ EMPTY = (
     "aten::new_empty",
     "aten::new_empty_strided",
     "aten::empty",
+)
+CAPTURED = (
+    "a torch operation ({}) inside a CUDA graph capture: only CuTe DSL launches are captured; run it outside the graph"
 )
 
 
@@ -40,17 +45,20 @@ def mark_capsule_cuda(capsule: object) -> None:
 
 def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
     """Address and size in bytes of the whole storage behind a tensor."""
-    storage = tensor.untyped_storage()
+    storage = torch.Tensor.untyped_storage(tensor)  # a candidate may have replaced the instance's
     return storage.data_ptr(), storage.nbytes()
 
 
 class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
     """Watches torch.empty and its relatives: fills their memory with poison (NaN or the largest integer), and treats it
     as unwritten until a kernel or torch writes it.
+
+    While a graph is captured (`capturing` is not empty), only allocations and views are possible.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.capturing: Mapping[int, object] = {}
         self.shadows: dict[int, tuple[weakref.ref[torch.UntypedStorage], Array, int]] = {}
 
     @classmethod
@@ -65,8 +73,10 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
-        result = function(*args, **(kwargs or {}))
         name = function._schema.name
+        if self.capturing and name not in EMPTY and not function.is_view:
+            raise NotEmulated(CAPTURED.format(name))
+        result = function(*args, **(kwargs or {}))
         if name in EMPTY and isinstance(result, torch.Tensor) and result.device.type == "cpu":
             self._poison(result)
             return result
@@ -93,9 +103,19 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         return entry[1] if entry else None
 
     def count_unwritten_bytes(self, tensor: torch.Tensor) -> int:
-        """The number of bytes of a tensor's storage that nothing has written."""
+        """The number of a tensor's bytes that nothing has written. Other bytes of its storage do not count."""
+        plain = torch.Tensor  # a candidate may have replaced methods of the instance
         shadow = self.written_shadow(storage_range(tensor)[0])
-        return 0 if shadow is None else int((shadow == 0).sum())
+        if shadow is None or not plain.numel(tensor):
+            return 0
+        size = plain.element_size(tensor)
+        reached = np.lib.stride_tricks.as_strided(
+            shadow[plain.storage_offset(tensor) * size :],
+            (*plain.size(tensor), size),
+            (*(step * size for step in plain.stride(tensor)), 1),
+            writeable=False,
+        )
+        return int(np.count_nonzero(reached == 0))
 
 
 _VIEWS = (

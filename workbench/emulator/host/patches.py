@@ -43,6 +43,12 @@ from workbench.records import Failure
 
 R = TypeVar("R")
 
+# names of torch.cuda that answer although CPU tensors stand for device tensors; none of them asks for a device, which
+# would start the driver, and a confined worker may not do that
+STREAM_NAMES = (
+    *("Stream", "ExternalStream", "Event", "CUDAGraph", "graph", "device"),
+    *("stream", "set_stream", "current_stream", "default_stream", "synchronize", "is_current_stream_capturing"),
+)
 COMPILE_NOTE = "torch.compile: what it was given runs eagerly, since its code generators need a GPU"
 
 
@@ -84,7 +90,7 @@ class Patches:
         if emulation.cuda:
             self._patch_torch(emulation)
         else:
-            self._patch_current_stream()
+            self._patch_streams(emulation)
 
     def patch_compile_options(self, folder: str) -> None:
         """Make CuTe DSL keep PTX, cubin and line info in `folder`."""
@@ -169,18 +175,12 @@ class Patches:
         if not emulation.cuda:
             self.set(tensor, "load_dltensor", load_dltensor)
 
-    def _patch_current_stream(self) -> None:
-        class Stream:
-            """Stands for the current CUDA stream where there is none."""
-
-            cuda_stream = 0
-
-            def synchronize(self) -> None:
-                """Everything has already happened."""
-
-        # without asking whether there is a device: asking starts the driver, which a confined worker may not do
-        self.set(torch.cuda, "current_stream", lambda device=None: Stream())
-        self.set(torch.cuda, "synchronize", lambda device=None: None)
+    def _patch_streams(self, emulation: Emulation) -> None:
+        """Answer for streams, events and graphs. Whether there is a device is not answered: it is asked of torch."""
+        answers = TorchCuda(emulation.gpu, emulation.tags).replacements()
+        for name in STREAM_NAMES:
+            self.set(torch.cuda, name, answers[name])
+        self.set(torch.Tensor, "record_stream", lambda tensor, stream: None)
 
     def _patch_driver(self, emulation: Emulation) -> None:
         """Answer calls of `cuda.bindings`: a kernel asks it for the number of SMs while it is compiled

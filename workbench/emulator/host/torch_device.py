@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from workbench.emulator.host.device_tags import DeviceTags, find_storage
-from workbench.emulator.host.dlpack import mark_capsule_cuda
+from workbench.emulator.host.dlpack import CAPTURED, mark_capsule_cuda
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.errors import NotEmulated
 
@@ -96,10 +96,7 @@ class Operations(TorchDispatchMode):  # type: ignore[misc]
     def _check(self, function: torch._ops.OpOverload, tensors: list[torch.Tensor], kinds: list[str | None]) -> None:
         name = function._schema.name
         if self.gpu.capturing and not function.is_view:
-            raise NotEmulated(
-                f"a torch operation ({name}) inside a CUDA graph capture: only CuTe DSL launches are captured; run it"
-                " outside the graph"
-            )
+            raise NotEmulated(CAPTURED.format(name))
         if name in _MIXES:
             return
         if any(kind != "cuda" and tensor.dim() > 0 for tensor, kind in zip(tensors, kinds, strict=True)):

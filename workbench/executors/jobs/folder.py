@@ -7,6 +7,7 @@ the only one that it can write. The reply of a trusted role is beside these fold
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import signal
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import TypedDict
 
 from workbench.errors import ProblemError
 from workbench.executors.jobs.trials import list_runs
-from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
+from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal, TorchWork
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
 
@@ -59,6 +60,7 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
         device=job.device,
         output_text=end.get("output", "")[:OUTPUT_CHARACTERS],
         versions=tuple((name, version(name)) for name in ("torch", "nvidia-cutlass-dsl")),
+        protections=tuple(end.get("protections", ())),
     )
     path = folder / "scratch" / "reply.json"
     failure = end_failure(job, end)
@@ -77,13 +79,22 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
             launches=launches,
             unmapped_parameters=tuple(reply["unmapped"]),
             refusals=tuple(from_plain(item, Refusal) for item in reply["refusals"]),
-            protections=tuple(reply["protections"]),
-            phases=tuple((key, float(value)) for key, value in reply["phases"].items()),
+            torch_work=tuple(from_plain(item, TorchWork) for item in reply["torch"]),
+            phases=_read_phases(reply["phases"]),
             findings=tuple(finding for launch in launches for finding in launch.findings),
         )
     except Exception as error:  # the candidate could have written anything
         message = f"the candidate's process left an unreadable answer: {error}"
         return replace(outcome, failure=Failure(stage="integrity", kind="bad_reply", message=message))
+
+
+def _read_phases(plain: Json) -> tuple[tuple[str, float], ...]:
+    """Seconds by phase. Raises `ValueError` for what is no time."""
+    phases = tuple((key, float(value)) for key, value in plain.items())
+    for key, seconds in phases:
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"{key!r} took {seconds} s")
+    return phases
 
 
 def _early_exit(code: object) -> Failure:

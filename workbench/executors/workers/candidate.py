@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ from workbench.emulator import EmulationFault
 from workbench.emulator.emulation import Emulation
 from workbench.emulator.hook import emulated
 from workbench.executors.jobs.exchange import read_values, write_outputs
+from workbench.executors.jobs.replaced import remember_functions
 from workbench.executors.jobs.trials import EMPTY, NOT_FINITE, REFUSABLE, REFUSALS, Run, list_runs
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
     effects,
@@ -24,6 +26,7 @@ from workbench.executors.workers import (  # before the candidate, which could r
 from workbench.executors.workers.outputs import (
     OUTPUTS,
     Rejected,
+    check_untouched,
     explain_failure,
     find_case,
     import_candidate,
@@ -31,7 +34,8 @@ from workbench.executors.workers.outputs import (
     validate,
 )
 from workbench.problems import loading
-from workbench.records import Job, Launch, Stage
+from workbench.problems.counting import ComputeCount
+from workbench.records import Job, Launch, Stage, TorchWork
 from workbench.toolchain import describe_module
 from workbench.toolchain.compiled import reuse_compiled
 from workbench.wire import Json, to_plain
@@ -55,9 +59,10 @@ def attempt(job: Job, folder: Path, *, gpu: bool = False, connection: socket.soc
 
 def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None) -> Json:
     reply: Json = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
-    reply["refusals"] = []
+    reply["refusals"], reply["torch"] = [], []
     source_file = source_path(folder)
     stage: Stage = "import"
+    find_replaced = remember_functions()
     try:
         start = time.perf_counter()
         loading.provide_modules(job.problem)
@@ -69,7 +74,8 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
             gpu_candidate.run_candidate(job, folder, module, reply, connection)
         else:
             for run in list_runs(job):
-                _run_trial(job, folder, module, run, reply)
+                _run_trial(job, folder, module, run, reply, find_replaced)
+        check_untouched(find_replaced)
     except BaseException as error:  # whatever a candidate raises is its failure
         reply["failure"] = explain_failure(error, source_file, stage)
     return reply
@@ -85,7 +91,9 @@ def _wait_for_values(path: Path) -> list[Any]:
     return read_values(path)
 
 
-def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json) -> None:
+def _run_trial(
+    job: Job, folder: Path, module: ModuleType, run: Run, reply: Json, find_replaced: Callable[[], str]
+) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     given, first = folder / "given", not reply["trials"]
     problem_module = loading.load_module(job.problem, find_case(job, run.case).settings)
@@ -97,7 +105,7 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
     calls = [_wait_for_values(given / f"{run.place}-call{call}") for call in range(len(run.values))]
     if special_values.is_left_out(folder, run.place):
         return
-    start = time.perf_counter()
+    start, counted = time.perf_counter(), ComputeCount()
     with (
         emulated(
             arch=job.arch,
@@ -117,7 +125,11 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
             for inputs in calls:
                 watch.before(inputs)
                 loading.seed_generators(effects.generator_seed(inputs))
-                output = model(*inputs)
+                with counted:
+                    output = model(*inputs)
+                if emulation.faults:  # also one that the candidate caught: a GPU would have ended the program
+                    raise emulation.faults[0]
+                check_untouched(find_replaced)
                 kept = kept or list(emulation.launches)
                 found = validate(
                     job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)
@@ -132,6 +144,8 @@ def _run_trial(job: Job, folder: Path, module: ModuleType, run: Run, reply: Json
             return
     seconds = time.perf_counter() - start
     reply["trials"].append([run.case, run.trial, seconds])
+    if run.values != (NOT_FINITE,) and not run.layout and run.case not in REFUSABLE:
+        reply["torch"] += plain_torch_work(run, counted)
     if first:
         reply["phases"]["compile and emulate"] = seconds
         reply["unmapped"] = list(unmapped)
@@ -162,6 +176,21 @@ def _is_own_refusal(error: Exception, source_file: str) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1].filename if frames else ""
     return last.endswith(CONVERSION) or (type(error).__name__ in REFUSALS and last == source_file)
+
+
+def plain_torch_work(run: Run, counted: ComputeCount) -> list[Json]:
+    """What torch did in the calls of a trial as plain data; empty if it did nothing."""
+    calls = len(run.values)
+    if not (counted.bytes or counted.copied):
+        return []
+    work = TorchWork(
+        case=run.case,
+        flops=counted.flops.total() // calls,
+        bytes=counted.bytes.total() // calls,
+        copied=counted.copied // calls,
+        operations=tuple(sorted(counted.bytes, key=lambda name: (-counted.flops[name], -counted.bytes[name]))[:5]),
+    )
+    return [to_plain(work)]
 
 
 def plain_builds(emulation: Emulation, job: Job) -> list[Json]:

@@ -19,6 +19,9 @@ from workbench.toolchain import explain_error
 from workbench.wire import Json, to_plain
 
 OUTPUTS = "out"  # below scratch
+# Methods and properties of tensors, taken before a candidate is imported, which could replace them
+_numel, _element_size, _stride = torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.stride
+_detach, _shape, _dtype = torch.Tensor.detach, torch.Tensor.shape.__get__, torch.Tensor.dtype.__get__
 
 
 class Rejected(Exception):
@@ -56,6 +59,13 @@ def import_candidate(source_file: str) -> ModuleType:
             )
         )
     return module
+
+
+def check_untouched(find_replaced: Callable[[], str]) -> None:
+    """Raise `Rejected` if functions of the workbench were replaced (jobs/replaced.py)."""
+    if name := find_replaced():
+        message = f"the candidate replaced {name}, a function of the process that judges it"
+        raise Rejected(Failure(stage="integrity", kind="replaced_function", message=message))
 
 
 def explain_failure(error: BaseException, source_file: str, stage: Stage) -> Json:
@@ -108,8 +118,8 @@ def validate(
 ) -> list[torch.Tensor]:
     """The outputs of case `name` in the reference's order, if names, shapes and dtypes are those of the reference.
 
-    `count_unwritten` gives the bytes of an output that no kernel wrote. Raises `Rejected`, for outputs that are not
-    contiguous only unless `any_strides`.
+    `count_unwritten` gives the bytes of an output that no kernel wrote. Raises `Rejected`. Transposed outputs and views
+    are taken; those whose elements share memory by a stride of 0 only with `any_strides`.
     """
     expected = find_case(job, name).outputs
     try:
@@ -125,9 +135,9 @@ def validate(
     for spec in expected:
         which = spec.name.replace("output", "output ") if len(expected) > 1 else "the output"
         tensor = _check_form(found[spec.name], spec, which, name, any_strides)
-        tensors.append(tensor)
+        tensors.append(_detach(tensor))
         if unwritten := count_unwritten(tensor):
-            size = tensor.numel() * tensor.element_size()
+            size = _numel(tensor) * _element_size(tensor)
             if unwritten >= size:
                 raise _reject(
                     "partial_write",
@@ -150,22 +160,29 @@ def _counted(names: Mapping[str, object] | Sequence[TensorSpec]) -> tuple[int, s
 
 
 def _check_form(value: object, spec: TensorSpec, which: str, case: str, any_strides: bool) -> torch.Tensor:
-    """The value as a tensor of the shape and dtype, which is contiguous unless `any_strides`.
+    """The value as a tensor of the shape and dtype, without strides of 0 unless `any_strides`.
 
-    Subclasses of Tensor run own code, so they are refused.
+    Subclasses of Tensor and attributes of an instance run own code, so they are refused.
     """
     if type(value) is not torch.Tensor:
         raise _reject("wrong_type", f"{which} is a {type(value).__name__}, not a torch.Tensor")
     tensor: torch.Tensor = value
-    if tuple(tensor.shape) != spec.shape:
+    if own := object.__getattribute__(tensor, "__dict__"):
         raise _reject(
-            "wrong_shape", f"{which} has shape {list(tensor.shape)}, expected {list(spec.shape)} (case {case})"
+            "wrong_type",
+            f"{which} has attributes of its own ({', '.join(map(str, own))}), which could replace a tensor's methods",
+            "return a tensor without them",
         )
-    if str(tensor.dtype) != f"torch.{spec.dtype}":
-        found = str(tensor.dtype).removeprefix("torch.")
+    shape, found = tuple(_shape(tensor)), str(_dtype(tensor)).removeprefix("torch.")
+    if shape != spec.shape:
+        raise _reject("wrong_shape", f"{which} has shape {list(shape)}, expected {list(spec.shape)} (case {case})")
+    if found != spec.dtype:
         raise _reject("wrong_dtype", f"{which} is {found}, expected {spec.dtype}")
-    if tensor.numel() > 1 and not any_strides and not tensor.is_contiguous():
-        raise _reject("wrong_strides", f"{which} has strides {list(tensor.stride())}, expected a contiguous tensor")
+    steps = _stride(tensor)
+    if not any_strides and any(not step and extent > 1 for step, extent in zip(steps, shape, strict=True)):
+        raise _reject(
+            "wrong_strides", f"{which} has strides {list(steps)}, expected memory of its own for each element"
+        )
     return tensor
 
 

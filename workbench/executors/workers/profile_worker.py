@@ -31,9 +31,16 @@ import torch
 from workbench.emulator.hook import emulated, record_modules
 from workbench.executors.jobs import sandbox
 from workbench.executors.jobs.exchange import Values
+from workbench.executors.jobs.replaced import remember_functions
 from workbench.executors.workers.candidate import STEP_LIMIT
 from workbench.executors.workers.gpu_candidate import set_tf32
-from workbench.executors.workers.outputs import explain_failure, find_case, import_candidate, source_path
+from workbench.executors.workers.outputs import (
+    check_untouched,
+    explain_failure,
+    find_case,
+    import_candidate,
+    source_path,
+)
 from workbench.problems import loading
 from workbench.records import Case, Job
 from workbench.toolchain import describe_module
@@ -134,7 +141,7 @@ def _tool(command: list[str], environment: dict[str, str], limit_s: float) -> Js
 def watch(job: Job, folder: Path, options: Json) -> Json:
     """Import the candidate in this process and call it according to the mode."""
     reply: Json = {"failure": None, "builds": [], "launches": [], "versions": {}}
-    source_file = source_path(folder)
+    source_file, find_replaced = source_path(folder), remember_functions()
     try:
         loading.provide_modules(job.problem)
         module = import_candidate(source_file)
@@ -143,6 +150,7 @@ def watch(job: Job, folder: Path, options: Json) -> Json:
         else:
             with _warm_call(job, module, reply) as call:
                 MODES[options["mode"]](call, folder / "scratch", options, reply)
+        check_untouched(find_replaced)
     except BaseException as error:  # whatever a candidate raises is its failure
         reply["failure"] = explain_failure(error, source_file, "run")
     return reply

@@ -7,13 +7,17 @@ What only some roles need (CuTe DSL, what traces a problem) is imported once too
 Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "cpu_s", "memory_bytes",
 "output_bytes", "processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id}, or
 {"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes with
-the line: a socket that the job's worker inherits (jobs/rpc.py). Out: {"id", "end", "code", "signal", "output",
-"peak_bytes", "limit_s"} where end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or "killed".
+the line: a socket that the job's worker inherits (jobs/rpc.py).
+
+Out: {"id", "end", "code", "signal", "output", "peak_bytes", "protections", "limit_s"} where protections are the layers
+of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or
+"killed".
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import gc
 import json
@@ -33,6 +37,7 @@ from workbench.executors.jobs import rpc, sandbox
 from workbench.wire import Json, prepare_conversion
 
 TICK_S, SLOW_TICK_S = 0.03, 0.5
+MOVED = 256  # the least number of a worker's end of the status pipe, above all that it inherits otherwise
 HANDLES = 16  # file descriptors that one read of the socket may bring, at most
 
 
@@ -100,9 +105,9 @@ def _warden(request: Json, out: int, status: int, connection: int | None) -> Non
         worker = os.fork()
         if worker == 0:
             sandbox.die_with_parent()
-            _keep_only(connection)
+            report = _keep_only(connection, status)
             _start_torch_threads()
-            _work(request, namespaces)
+            _work(request, namespaces, report)
             os._exit(0)
         if connection is not None:
             os.close(connection)
@@ -115,13 +120,19 @@ def _warden(request: Json, out: int, status: int, connection: int | None) -> Non
     os._exit(0)
 
 
-def _keep_only(connection: int | None) -> None:
-    """Close every descriptor but standard input, output, error and the connection."""
-    if connection is None:
-        os.closerange(rpc.INHERITED_HANDLE, 256)
-        return
-    os.dup2(connection, rpc.INHERITED_HANDLE)
-    os.closerange(rpc.INHERITED_HANDLE + 1, 256)
+def _keep_only(connection: int | None, status: int) -> int:
+    """Close every descriptor but standard input, output, error, the connection and `status`.
+
+    `status` has another number then, which is returned.
+    """
+    moved = fcntl.fcntl(status, fcntl.F_DUPFD, MOVED)
+    first = rpc.INHERITED_HANDLE
+    if connection is not None:
+        os.dup2(connection, first)
+        first += 1
+    os.closerange(first, moved)
+    os.closerange(moved + 1, os.sysconf("SC_OPEN_MAX"))
+    return moved
 
 
 def _start_torch_threads() -> None:
@@ -205,12 +216,12 @@ def prepare(role: str) -> None:
             _prepare_candidates()
 
 
-def _work(request: Json, namespaces: bool) -> None:
+def _work(request: Json, namespaces: bool, report: int) -> None:
     from workbench.executors.workers import worker
 
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    worker.main(request, namespaces)
+    worker.main(request, namespaces, report)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -275,10 +286,11 @@ def finish(child: Child) -> Json:
     drain(child)
     raw = b""
     with contextlib.suppress(OSError):
-        raw = os.read(child.status, 64)
+        raw = os.read(child.status, 1 << 12)
     os.close(child.output)
     os.close(child.status)
-    code = int(raw) if raw else None
+    *said, last = raw.split(b"\n")  # the layers of the sandbox if the worker came so far, and its wait status
+    code = int(last) if last else None
     died = os.WTERMSIG(code) if code is not None and os.WIFSIGNALED(code) else None
     end = child.reason or ("killed" if code is None else "signal" if died else "exit")
     if died == signal.SIGXCPU:
@@ -290,6 +302,7 @@ def finish(child: Child) -> Json:
         "signal": died,
         "output": bytes(child.text).decode(errors="replace"),
         "peak_bytes": child.peak,
+        "protections": json.loads(said[0]) if said else [],
         "limit_s": child.request["cpu_s" if end == "cpu" else "wall_s"],
     }
 

@@ -31,15 +31,20 @@ TRUSTED = {
 }
 
 
-def main(request: Json, namespaces: bool) -> None:
-    """Carry out the request; `namespaces` says whether this process has left those of its parent."""
+def main(request: Json, namespaces: bool, report: int) -> None:
+    """Carry out the request; `namespaces` says whether this process has left those of its parent.
+
+    A role that is confined writes the layers of its sandbox to the descriptor `report`. It is closed before any code of
+    a candidate runs.
+    """
     folder, role = Path(request["folder"]), request["role"]
     if request.get("gpu"):  # before CUDA starts
         os.environ["CUDA_VISIBLE_DEVICES"] = request["gpu"]
     if role in sandbox.CONFINED:
         run = run_candidate if role == "candidate" else profile_candidate
-        reply, target = run(folder, request, namespaces), folder / "scratch" / "reply.json"
+        reply, target = run(folder, request, namespaces, report), folder / "scratch" / "reply.json"
     else:
+        os.close(report)
         reply, target = _answer(role, folder), folder / f"reply-{role}.json"
     temporary = target.with_suffix(".tmp")
     temporary.write_text(json.dumps(reply))
@@ -56,28 +61,27 @@ def _answer(role: str, folder: Path) -> Json:
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
 
 
-def run_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
+def run_candidate(folder: Path, request: Json, namespaces: bool, report: int) -> Json:
     """Confine this process, then import and run the candidate at every case and trial."""
     from workbench.executors.workers.candidate import attempt
 
     job = trusted.read_job(folder)
     connection = rpc.open_inherited() if request.get("connected") else None
-    layers = _confine(folder, request, namespaces)
-    gpu = request.get("device") == "cuda"
-    return {**attempt(job, folder, gpu=gpu, connection=connection), "protections": layers}
+    _confine(folder, request, namespaces, report)
+    return attempt(job, folder, gpu=request.get("device") == "cuda", connection=connection)
 
 
-def profile_candidate(folder: Path, request: Json, namespaces: bool) -> Json:
+def profile_candidate(folder: Path, request: Json, namespaces: bool, report: int) -> Json:
     """Confine this process, then let a profiler watch the candidate."""
     from workbench.executors.workers import profile_worker
 
     job, kept = trusted.read_job(folder), profile_worker.kept_environment()
-    layers = _confine(folder, request, namespaces)
-    reply = profile_worker.run(job, folder, kept, limit_s=request["wall_s"], namespaces=namespaces)
-    return {**reply, "protections": layers}
+    _confine(folder, request, namespaces, report)
+    return profile_worker.run(job, folder, kept, limit_s=request["wall_s"], namespaces=namespaces)
 
 
-def _confine(folder: Path, request: Json, namespaces: bool) -> list[str]:
+def _confine(folder: Path, request: Json, namespaces: bool, report: int) -> None:
+    """Confine this process, and say in `report` how far that went."""
     scratch, gpu = folder / "scratch", request.get("device") == "cuda"
     os.chdir(scratch)
     os.environ.clear()
@@ -103,4 +107,6 @@ def _confine(folder: Path, request: Json, namespaces: bool) -> list[str]:
         network=loopback,
     )
     layers = ["clean environment", "resource limits", "watchdog"]
-    return layers + (["namespaces (network, processes)"] if namespaces else []) + (["Landlock"] if locked else [])
+    layers += (["namespaces (network, processes)"] if namespaces else []) + (["Landlock"] if locked else [])
+    os.write(report, json.dumps(layers).encode() + b"\n")
+    os.close(report)

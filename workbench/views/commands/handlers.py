@@ -18,7 +18,7 @@ from workbench.session import Session, recording
 from workbench.session.creating import find_folder
 from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
-from workbench.views.commands.problems import choose_l2, choose_rule, load_problem
+from workbench.views.commands.problems import choose_rule, choose_testing, load_problem
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.plots import energy, roofline
 from workbench.views.plots import profile as profile_plots
@@ -43,7 +43,7 @@ def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> obj
         calibrate=not arguments.no_calibrate,
         progress=lambda event: print(event.message) if event.kind in ("note", "waiting") else None,
     )
-    choose_l2(session, arguments)
+    choose_testing(session, arguments)
     choose_rule(session, arguments)
     state.use(session)
     client.prepare("candidate")  # while the person reads the card
@@ -82,7 +82,7 @@ def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> ob
 
 
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    choose_l2(state.session, arguments)
+    choose_testing(state.session, arguments)
     state.session.test(arguments.version)
     return tables.verdict(state.session.version(arguments.version))
 
@@ -130,6 +130,7 @@ def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     choose_rule(state.session, arguments)
+    choose_testing(state.session, arguments)
     state.session.run(arguments.steps, arguments.by)
     if not state.session.versions:
         return MimeBundle("\n".join(explain_no_version(state.session, state.last_note)))

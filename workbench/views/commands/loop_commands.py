@@ -6,6 +6,7 @@ from workbench.plugins import DEFAULTS
 from workbench.views.commands.parsing import parse_indices, parse_jobs
 from workbench.views.commands.shared_arguments import (
     ACCEPT,
+    ALLOW,
     BY,
     L2,
     MODEL,
@@ -114,6 +115,7 @@ LOOP = (
         arguments=(
             VERSION.only_in("notebook"),
             L2.only_in("notebook"),
+            ALLOW,
             SPEC,
             CANDIDATES,
             JOBS,
@@ -193,6 +195,7 @@ LOOP = (
             *(argument.only_in("shell") for argument in MODEL),
             STEPS,
             ACCEPT,
+            ALLOW,
             *(argument.only_in("shell") for argument in UNTIL),
             Argument(
                 flags=("--resume",),

@@ -19,6 +19,7 @@ class Editable(Protocol):
 
     cold_l2: bool
     accept_rule: str
+    allow_torch: bool
 
     def program(self, text: str, *, test: bool = True) -> Version:
         """Add a version from a muCUTLASS program."""
@@ -101,7 +102,9 @@ def choose_rule(session: Editable, arguments: argparse.Namespace) -> None:
         session.accept_rule = arguments.accept
 
 
-def choose_l2(session: Editable, arguments: argparse.Namespace) -> None:
-    """Set cold or warm L2 if --l2 was given."""
-    if arguments.l2 is not None:
+def choose_testing(session: Editable, arguments: argparse.Namespace) -> None:
+    """Set how versions are tested from now on, as far as --l2 and --allow were given."""
+    if getattr(arguments, "l2", None) is not None:
         session.cold_l2 = arguments.l2 == "cold"
+    if getattr(arguments, "allow", None) is not None:
+        session.allow_torch = arguments.allow == "torch"

@@ -105,6 +105,12 @@ ACCEPT = Argument(
     about="by which a correct version is accepted: time (default: faster), energy-at-equal-time (faster, or as fast "
     "with fewer joules), energy-delay (fewer joules times seconds); measured on a GPU, else modelled",
 )
+ALLOW = Argument(
+    flags=("--allow",),
+    choices=("torch", "nothing"),
+    about="torch: torch may do more than half of the work in forward, in this session from now on (a doubt then, not "
+    "a refusal); nothing takes it back",
+)
 EXECUTOR = Argument(
     flags=("--executor",),
     metavar="NAME",
