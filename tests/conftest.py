@@ -123,6 +123,7 @@ def sessions_in_a_temporary_folder(
 ) -> None:
     monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "sessions"))
     monkeypatch.setenv("CUTEGEN_TRUST", str(tmp_path_factory.getbasetemp() / "trusted"))
+    monkeypatch.setenv("CUTEGEN_LESSONS", str(tmp_path / "lessons.jsonl"))
     monkeypatch.setenv("CUTEGEN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 

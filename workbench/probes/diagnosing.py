@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from workbench import plugins
@@ -11,13 +12,15 @@ from workbench.probes.base import LEAST, severity_of
 from workbench.probes.calibration import Calibrated, calibrated
 from workbench.probes.signals import Signals, read_signals
 from workbench.protocols import Probe
-from workbench.records import Advice, Bound, Diagnosis, Profile
+from workbench.records import Advice, Bound, Diagnosis, Experience, Profile
 
+WEIGHT = 10  # a landscapes' hit rate counts as so many changes of the user's own (chosen)
 UNKNOWN = 0.1  # hit rate of a probe that was not calibrated (the order of KernelPro's rates)
 
 
+@functools.cache
 def load_probes() -> tuple[Probe, ...]:
-    """All installed probes that can be loaded, by name."""
+    """All installed probes that can be loaded, by name. They are looked up once in a process: that takes 0.2 s."""
     return tuple(probe for probe in plugins.load_usable("probe") if isinstance(probe, Probe))
 
 
@@ -28,11 +31,13 @@ def diagnose(
     *,
     seconds: float | None = None,
     probes: Iterable[Probe] | None = None,
+    experience: Mapping[str, Experience] | None = None,
 ) -> Diagnosis | None:
     """The diagnosis of a profile; None if no kernel of it has a time.
 
     `seconds` is the call's time that the verdict states (default: the sum of the kernels'). `probes` are asked instead
-    of the installed ones that suit the class.
+    of the installed ones that suit the class. `experience` is what earlier changes on a probe's advice brought this
+    user; it counts beside the landscapes' rates.
     """
     kernels = read_signals(profile)
     if not kernels:
@@ -53,7 +58,7 @@ def diagnose(
         note=note,
         seconds=seconds or sum(kernel.seconds for kernel in kernels),
         room=room,
-        advice=rank(_limit(advice, room) for advice in found),
+        advice=rank(_limit(advice, room, experience or {}) for advice in found),
         skipped=skipped,
     )
 
@@ -81,11 +86,20 @@ def _filter(
     return tuple(asked), tuple(skipped)
 
 
-def _limit(advice: Advice, room: float | None) -> Advice:
-    """The advice with the hit rate of its probe, and no more gain than the bound leaves."""
+def _limit(advice: Advice, room: float | None, experience: Mapping[str, Experience]) -> Advice:
+    """The advice with the hit rates of its probe, and no more gain than the bound leaves."""
+    own = experience.get(advice.probe, Experience())
     known = calibrated().get(advice.probe, Calibrated())
     gain = advice.gain if room is None else max(min(advice.gain, room), 1.0)
-    return replace(advice, gain=gain, severity=severity_of(gain), hit_rate=known.hit_rate, mean_gain=known.mean_gain)
+    return replace(
+        advice,
+        gain=gain,
+        severity=severity_of(gain),
+        hit_rate=known.hit_rate,
+        mean_gain=known.mean_gain,
+        tried=own.tried,
+        helped=own.helped,
+    )
 
 
 def rank(found: Iterable[Advice]) -> tuple[Advice, ...]:
@@ -95,4 +109,6 @@ def rank(found: Iterable[Advice]) -> tuple[Advice, ...]:
 
 
 def _worth(advice: Advice) -> float:
-    return (advice.gain - 1) * (UNKNOWN if advice.hit_rate is None else 0.5 * UNKNOWN + advice.hit_rate)
+    known = UNKNOWN if advice.hit_rate is None else 0.5 * UNKNOWN + advice.hit_rate
+    rate = (WEIGHT * known + advice.helped) / (WEIGHT + advice.tried)
+    return (advice.gain - 1) * rate

@@ -7,7 +7,7 @@ device's rates) or `measured` (by a clock on a GPU). The three never share a fie
 
 from __future__ import annotations
 
-from workbench.records.advice import NO_ROOM, Advice, Bottleneck, Diagnosis, Measure, Move, Severity
+from workbench.records.advice import NO_ROOM, Advice, Bottleneck, Diagnosis, Experience, Measure, Move, Severity
 from workbench.records.base import Mode, Precision, Provenance, Scalar, Settings, Stage, record
 from workbench.records.conversation import Message, Reply, Spent, ToolCall
 from workbench.records.history import Ask, Bound, Decision, Event, RecordedTime, Trial, Verdict, Version
@@ -21,6 +21,7 @@ from workbench.records.launch import (
     LineCounts,
     kernel_function,
 )
+from workbench.records.lesson import Lesson, LessonOutcome
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, TorchWork, WrongValues
 from workbench.records.problem import Case, Degeneracy, Facts, Opened, Operation, Problem, Size, TensorSpec, Work
 from workbench.records.profile import (
@@ -54,6 +55,7 @@ __all__ = [
     "EnergyEstimate",
     "Event",
     "Exchange",
+    "Experience",
     "Facts",
     "Failure",
     "Finding",
@@ -61,6 +63,8 @@ __all__ = [
     "KernelBuild",
     "KernelMetrics",
     "Launch",
+    "Lesson",
+    "LessonOutcome",
     "LineCounts",
     "LineProfile",
     "Measure",

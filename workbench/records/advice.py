@@ -46,7 +46,17 @@ class Advice:
     gain: float = 1.0
     hit_rate: float | None = None  # how often such advice helped in landscapes; None = not calibrated
     mean_gain: float | None = None  # the speed-up of the advised change there, in the mean
+    tried: int = 0  # changes of this user's on such advice, and how many of them helped (workbench/lessons.py)
+    helped: int = 0
     provenance: Provenance = "counted"
+
+
+@record
+class Experience:
+    """How often the changes on a probe's advice helped this user."""
+
+    tried: int = 0
+    helped: int = 0
 
 
 @record

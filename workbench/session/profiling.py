@@ -4,10 +4,12 @@ versions by the probes' advice on a profile.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
-from workbench import evaluate, plugins, probes
+from workbench import evaluate, lessons, plugins, probes
 from workbench.errors import Unavailable, UserError
+from workbench.landscapes.keys import format_settings
 from workbench.profilers.counters import profile_full_size
 from workbench.profilers.emulation import run_on_emulator
 from workbench.profilers.recorded import is_worth_keeping, merge_profiles, shorten
@@ -128,4 +130,68 @@ class Diagnosing:
 
 def _diagnose(version: Version, profile: Profile) -> Diagnosis | None:
     verdict = version.trials[-1].verdict
-    return probes.diagnose(profile, verdict.bound, version.proposal.candidate.source, seconds=verdict.time_s)
+    return probes.diagnose(
+        profile,
+        verdict.bound,
+        version.proposal.candidate.source,
+        seconds=verdict.time_s,
+        experience=lessons.experience(lessons.read()),
+    )
+
+
+class Learning:
+    """Keeps a lesson of each version that was tested (workbench/lessons.py)."""
+
+    def __init__(self, diagnosing: Diagnosing) -> None:
+        self.diagnosing, self.log = diagnosing, diagnosing.log
+
+    def hear(self, event: Event) -> None:
+        """Learn from a version that was judged just now. A fault of this is no fault of the test."""
+        if event.kind == "judged" and event.version is not None and lessons.path() is not None:
+            with contextlib.suppress(UserError, OSError):
+                self.learn(self.log.version(event.version))
+
+    def learn(self, version: Version) -> None:
+        """Add the lesson of a tested version, and to that of the failed ones before it how they were repaired."""
+        parent = self._changed_version(version)
+        if parent is None:
+            return
+        lesson = lessons.learn(
+            version,
+            parent,
+            kind=self.log.facts.kind,
+            session=self.log.name,
+            diagnosis=self.diagnosing.find_known(parent),
+            changes=_changes(parent, version),
+        )
+        if lesson is None:
+            return
+        lessons.add(lesson)
+        broken = self.log.version(version.proposal.repairs) if version.proposal.repairs is not None else None
+        if broken is not None and lesson.outcome != "failed":
+            known = {one.id: one for one in lessons.read()}
+            failed = known.get(lessons.identify(self.log.name, broken))
+            if failed is not None:
+                lessons.add_repair(failed, _changes(broken, version), version.number - broken.number)
+
+    def _changed_version(self, version: Version) -> Version | None:
+        """The correct version that a version changes: its parent, or that of the failed version that it repairs."""
+        if version.parent is None:
+            return None
+        parent = self.log.version(version.parent)
+        if version.proposal.repairs is None or (parent.trials and parent.trials[-1].verdict.correct):
+            return parent
+        return self._changed_version(parent)
+
+
+def _changes(old: Version, new: Version) -> tuple[tuple[str, str, str], ...]:
+    """Settings of programs that differ: (name, before, after); () if one of them has no program."""
+    before, after = old.proposal.candidate.program, new.proposal.candidate.program
+    if not before or not after:
+        return ()
+    mine, theirs = format_settings(before), format_settings(after)
+    return tuple(
+        (name, mine.get(name, "none"), theirs.get(name, "none"))
+        for name in sorted({*mine, *theirs} - {"arch"})
+        if mine.get(name) != theirs.get(name)
+    )

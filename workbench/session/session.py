@@ -22,7 +22,7 @@ from workbench.session.device import calibrate_first, print_note
 from workbench.session.log import LogReader, Reference, SessionLog
 from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
-from workbench.session.profiling import Diagnosing, Profiling
+from workbench.session.profiling import Diagnosing, Learning, Profiling
 from workbench.session.proposing import Proposing
 from workbench.session.testing import Testing, TestSettings
 from workbench.session.work_thread import WorkThread
@@ -44,6 +44,7 @@ class Session(LogReader, TestSettings):
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
         self._diagnosing = Diagnosing(self._testing, self._profiling)
+        log.subscribe(Learning(self._diagnosing).hear)
         self._model = ModelSettings(log)
         self._proposing = Proposing(self._testing, self._profiling, self._diagnosing, self._model)
         self._deciding = Deciding(self._testing, self._profiling)

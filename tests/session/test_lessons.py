@@ -1,0 +1,114 @@
+"""What a step teaches is kept for later sessions, and only the user decides about it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workbench import Session, lessons
+from workbench.errors import UserError
+from workbench.records import Lesson
+
+WRONG = """import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.zeros_like(x)
+"""
+
+
+def make(number: int, **values: object) -> Lesson:
+    return replace(
+        Lesson(
+            id=f"{number:012x}",
+            at="2026-01-01T00:00:00",
+            session="secret-project",
+            version=number,
+            kind="softmax",
+            device="H200",
+            by="planner",
+            outcome="helped",
+            gain=1.5,
+            provenance="modelled",
+        ),
+        **values,
+    )
+
+
+def test_each_step_of_a_session_leaves_a_lesson(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path) as session:
+        session.run(2)
+        session.edit(WRONG)
+    found = lessons.read()
+    assert [lesson.version for lesson in found] == [2, 3, 4]
+    assert found[0].changes == (("threads_per_row", "1", "32"),) and found[0].outcome == "helped"
+    assert found[0].kind == "softmax" and found[0].probe and found[0].bottleneck == "memory"
+    assert found[2].outcome == "failed" and found[2].failure
+    where = lessons.path()
+    assert where is not None and stat.S_IMODE(where.stat().st_mode) == 0o600
+    assert "zeros_like" not in where.read_text()
+
+
+def test_a_repair_is_noted_at_the_lesson_of_what_failed(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path) as session:
+        session.run(0)
+        broken = session.program("softmax(x) .threads_per_row(32) .vector(4)")
+        assert lessons.read()[-1].version == broken.number
+    failed = replace(lessons.read()[-1], outcome="failed", failure="check/wrong_result", gain=None)
+    lessons.add_repair(failed, (("vector", "4", "2"),), 1)
+    assert lessons.read()[-1].repaired_by == (("vector", "4", "2"),)
+    assert "repaired by vector 4 -> 2" in lessons.describe(lessons.read()[-1])
+
+
+def test_experience_changes_the_order_of_advice_and_no_number_of_a_verdict(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path) as session:
+        session.generate()
+        before = session.diagnose("v1")
+        first = before.advice[0].probe
+        for number in range(60):
+            lessons.add(make(number, probe=first, outcome="no gain", gain=1.0))
+        after = session.diagnose("v1")
+        assert after.advice[0].probe != first
+        kept = next(advice for advice in after.advice if advice.probe == first)
+        assert (kept.tried, kept.helped) == (60, 0) and kept.gain == before.advice[0].gain
+        assert after.seconds == before.seconds and after.room == before.room
+
+
+def test_lessons_are_forgotten_noted_and_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        lessons.add(make(number))
+    assert lessons.annotate(make(1).id, "only for  long rows").note == "only for long rows"
+    assert "[only for long rows]" in lessons.describe(lessons.read()[1])
+    assert lessons.forget([make(0).id]) == 1 and len(lessons.read()) == 2
+    with pytest.raises(UserError, match="no lesson has the id 'xyz'"):
+        lessons.forget(["xyz"])
+    assert lessons.forget(["all"]) == 2 and not lessons.read()
+    monkeypatch.setenv("CUTEGEN_LESSONS", "off")
+    lessons.add(make(5))
+    assert lessons.path() is None and not lessons.read()
+
+
+def test_a_damaged_line_costs_only_itself() -> None:
+    lessons.add(make(1))
+    where = lessons.path()
+    assert where is not None
+    with where.open("a") as file:
+        file.write(json.dumps({"id": "x"}) + "\n{\n")
+    lessons.add(make(2))
+    assert [lesson.version for lesson in lessons.read()] == [1, 2]
+
+
+def test_a_sentence_for_a_prompt_names_no_session() -> None:
+    said = lessons.describe(make(1, changes=(("vector", "1", "4"),), probe="access_width", bottleneck="memory"))
+    assert said == "softmax, memory: vector 1 -> 4 on the advice of access_width: 1.50x faster (modelled)"
+    assert "secret" not in said
+
+
+def test_plateaus_and_similar_lessons() -> None:
+    found = [make(1), *(make(number, outcome="no gain") for number in range(2, 6)), make(7, kind="matmul")]
+    assert lessons.find_plateaus(found) == (("secret-project", "softmax", 4),)
+    similar = lessons.find_similar([*found, make(8, bottleneck="memory")], "softmax", "memory")
+    assert similar[0].version == 8 and len(similar) == lessons.SIMILAR and all(one.kind == "softmax" for one in similar)
