@@ -186,6 +186,7 @@ def test_the_fit_finds_what_made_its_rows(tmp_path: Path) -> None:
                 "joules_per_call": made,
                 "joules_per_call_interval": [made * 0.99, made * 1.01],
                 "seconds_per_call": row.seconds,
+                "idle_w": TRUE["static"],
             }
         )
     lines.append({"kind": "load", "load": "idle", "device": "NVIDIA H200"})
