@@ -1,4 +1,4 @@
-"""Tables of measured energies for the page of measurements: the meter against loads, pairs of kernels at the same time."""
+"""Tables of measured energies for the page of measurements: the meter against loads, kernels at the same time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from fit_time_model import read_lines
 
 ROWS = Path(__file__).parent / "results" / "h200_energy.jsonl.gz"
 SAME_TIME = 1.02  # ratio of the times of a pair, in the loop that was metered
+LOAD_HEAD = ("load", "counter", "instantaneous power", "duty", "uncorrected", "corrected", "clock")
+PAIR_HEAD = ("problem", "time", "time", "fewer joules", "more joules", "saved", "saved, uncorrected", "told apart")
 Line = dict[str, Any]
 
 

@@ -265,22 +265,21 @@ def energy() -> str:
     return _section(
         "## Energy",
         f"On one {kernels[0]['device']}, `results/{energy_tables.ROWS.name}` by `tests/bench/energy_on_gpu.py`, "
-        f"{kernels[0]['at'][:10]}. The counter against NVML's power readings, a product (bf16, 8192 on a side) and a copy "
-        "of 1 GiB; joules of a call without and with the correction for the duty cycle:",
-        table(["load", "counter", "instantaneous power", "duty", "uncorrected", "corrected", "clock"],
-              energy_tables.describe_loads(loads)),
+        f"{kernels[0]['at'][:10]}. The counter against NVML's power readings, a product (bf16, 8192 on a side) and a "
+        "copy of 1 GiB; joules of a call without and with the correction for the duty cycle:",
+        table(energy_tables.LOAD_HEAD, energy_tables.describe_loads(loads)),
         "A product that runs half of the time runs at a higher clock than one at the power limit, and so costs more.",
         f"Two kernels of one problem whose times in the metered loop differ by less than "
         f"{energy_tables.SAME_TIME - 1:.0%}, the pair with the largest difference of each problem. Three repeats, "
         "intervals of 95 %:",
-        table(["problem", "time", "time", "fewer joules", "more joules", "saved", "saved, uncorrected", "told apart"],
-              energy_tables.describe_pairs(pairs)),
-        f"The model of energy (`results/h200_energy_fit.json`, `tests/bench/fit_energy.py`) on {fit['rows']} kernels of "
-        f"{fit['problems']} problems, each problem predicted from the others with its time known: factor of predicted to "
-        f"measured {held['median_factor']:.2f} in the median, {held['largest_factor']:.2f} at most, "
+        table(energy_tables.PAIR_HEAD, energy_tables.describe_pairs(pairs)),
+        f"The model of energy (`results/h200_energy_fit.json`, `tests/bench/fit_energy.py`) on {fit['rows']} kernels "
+        f"of {fit['problems']} problems, each problem predicted from the others with its time known: factor of "
+        f"predicted to measured {held['median_factor']:.2f} in the median, {held['largest_factor']:.2f} at most, "
         f"{held['within_1.3']:.0%} within 1.3. These kernels draw {constant['lowest_w']:.0f} to "
         f"{constant['highest_w']:.0f} W, most of them at the power limit: nine of ten are within "
-        f"{math.exp(constant['error']):.2f} of one power for all, and within {math.exp(fit['error']):.2f} of the model.",
+        f"{math.exp(constant['error']):.2f} of one power for all, and within {math.exp(fit['error']):.2f} of the "
+        "model.",
     )  # fmt: skip
 
 
