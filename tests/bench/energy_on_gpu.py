@@ -1,14 +1,15 @@
 """Joules per call of kernels of the landscapes on a GPU, what an energy model is fitted to (fit_energy.py).
 
     python tests/bench/energy_on_gpu.py --out $OUT/energy.jsonl --seconds 560 [--only softmax,matmul] [--rows 4]
+    python tests/bench/energy_on_gpu.py --out ... --pairs FIT      pairs that a fit of fit_energy.py finds far apart
     python tests/bench/energy_on_gpu.py --plan                     what would be measured; no GPU
     python tests/bench/energy_on_gpu.py --dry-run --only softmax   the same kernels at reduced sizes on the emulator
 
 First loads of known behaviour run (energy_load.py), then the kernels. Of each problem those with counts in
 results/landscape_counts.jsonl.gz are drawn: the fastest, one that took the same time (within 3 %) and differs most in
-what it executes, one that takes about 1.5 times as long, and a second one of the same time. Pairs come first, so that
-a run which is cut has both sides of them. A line is written for each kernel as it ends; what --out has is not measured
-again.
+what it executes, one that takes about four times as long, whose power is low, and a second one of the same time. Pairs
+come first, so that a run which is cut has both sides of them. A line is written for each kernel as it ends; what --out
+and --done have is not measured again.
 
 The method is the profiler's (workbench/profilers/energy.py) with shorter windows: six of 0.9 s after one second of
 idling, three repeats of two windows each, whose starts lie half a period of the sensor apart. The slope is taken over
@@ -33,14 +34,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-from fit_time_model import CountedRow, read_rows
+from fit_time_model import CountedRow, read_lines, read_rows
 from full_size import facts_of
 
+from workbench.analysis import devices
+from workbench.analysis.energy_model import count_events, load_model
 from workbench.codegen import compile_program
 from workbench.executors.gpu.presence import gpu_at_hand
 from workbench.executors.gpu.telemetry import driver_version, observer
@@ -83,7 +87,8 @@ PROBLEMS = (
 OPTIONS = {"idle_s": 1.0, "pause_s": 0.1, "shift_s": 0.0167, "window_s": 0.9, "windows": 6}
 REPEATS = 3
 SAME_TIME = 1.03  # ratio of two times that count as the same when rows are drawn
-SLOWER = 1.5
+SLOWER = 4.0
+NEAR, FAST = 1.01, 1.15  # of --pairs: ratio of the two times, and of the slower one to the fastest row
 STUDENT = 4.303  # two-sided 95 % with two degrees of freedom
 LEAST_S = 30.0  # no kernel is begun with less time left
 LOADS_S = 60.0
@@ -148,6 +153,30 @@ def draw_turns(only: str, most: int) -> Iterator[Draw]:
     for part in (slice(0, 2), slice(2, 3), slice(3, 4)):
         for found in drawn.values():
             yield from found[part]
+
+
+def draw_pairs(only: str, fit: Path) -> Iterator[Draw]:
+    """For every problem two fast rows of the same time whose joules differ most by a fit; the largest ratio first."""
+    model, device = load_model(fit), devices.find("H200")
+    if model is None:
+        sys.exit(f"there is no fit in {fit}")
+    by_problem: dict[str, list[tuple[float, CountedRow]]] = defaultdict(list)
+    for row in read_rows([COUNTS]):
+        if any(row.problem.startswith(part) for part in only.split(",")):
+            joules = sum(model.predict(count_events(row.launches, device, row.work, row.seconds)).values())
+            by_problem[row.problem].append((joules, row))
+    pairs = []
+    for rows in by_problem.values():
+        limit = FAST * min(row.seconds for _, row in rows)
+        near = [
+            (one[0] / other[0], other[1], one[1])
+            for one, other in permutations([item for item in rows if item[1].seconds <= limit], 2)
+            if 1 / NEAR <= one[1].seconds / other[1].seconds <= NEAR
+        ]
+        if near:
+            pairs.append(max(near, key=lambda pair: pair[0]))
+    for _, fewer, more in sorted(pairs, key=lambda pair: -pair[0]):
+        yield from (Draw(more, "more joules"), Draw(fewer, "fewer joules"))
 
 
 def make_job(draw: Draw) -> Job:
@@ -275,13 +304,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-def read_done(path: Path | None) -> tuple[set[tuple[str, str]], bool]:
-    """(kernels that a file has, failed ones included; whether it has the loads). A cut last line is dropped."""
-    if path is None or not path.exists():
-        return set(), False
-    whole = path.read_text()
-    path.write_text(whole[: whole.rfind("\n") + 1])
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+def read_done(out: Path | None, others: Sequence[Path]) -> tuple[set[tuple[str, str]], bool]:
+    """(kernels that the files have, failed ones included; whether they have the loads). A cut last line of `out` is
+    dropped.
+    """
+    paths = list(others)
+    if out is not None and out.exists():
+        whole = out.read_text()
+        out.write_text(whole[: whole.rfind("\n") + 1])
+        paths.append(out)
+    lines = [line for path in paths for line in read_lines(path)]
     done = {(line["problem"], line["program"]) for line in lines if line["kind"] == "kernel"}
     return done, any(line["kind"] == "load" for line in lines)
 
@@ -318,12 +350,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=560.0, help="in all; nothing is begun that may take longer")
     parser.add_argument("--rows", type=int, default=4, help="of a problem, at most 4")
     parser.add_argument("--only", default="", help="names of problems, or how they begin, separated by commas")
+    parser.add_argument("--pairs", type=Path, metavar="FIT", help="measure only pairs that this fit finds far apart")
+    parser.add_argument("--done", type=Path, nargs="*", default=[], help="files whose kernels are not measured again")
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
-    done, loaded = read_done(arguments.out)
-    left = [draw for draw in draw_turns(arguments.only, arguments.rows) if draw.key not in done]
+    done, loaded = read_done(arguments.out, arguments.done)
+    pairs = arguments.pairs
+    drawn = draw_pairs(arguments.only, pairs) if pairs else draw_turns(arguments.only, arguments.rows)
+    left = [draw for draw in drawn if draw.key not in done]
     if arguments.plan:
         for draw in left:
             print(f"{draw.counted.seconds * 1e6:9.1f} us  {draw.role:12} {draw.counted.problem:24} {draw.key[1]}")

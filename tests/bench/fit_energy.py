@@ -1,17 +1,21 @@
 """Fits the energy model (workbench/analysis/energy_model) to joules measured on a GPU.
 
     python tests/bench/energy_on_gpu.py --out energy.jsonl                 on a GPU: rows
-    python tests/bench/fit_energy.py energy.jsonl [...] [--write]          prints the fit; --write keeps it
+    python tests/bench/fit_energy.py energy.jsonl [...] [--out FILE]       prints the fit; --out keeps it
+    python tests/bench/fit_energy.py energy.jsonl [...] --ship             keeps it as the package's (fitted.json)
 
 A row is joined with its counts of full size in results/landscape_counts.jsonl.gz. Its time is the one that was measured
 in the same loop, so that errors of the time model are not in the coefficients. Least squares of predicted / measured
-- 1, each problem with the same weight, no coefficient negative (coordinate descent, which finds the least value). Then
+- 1, each problem with the same weight, no coefficient negative (coordinate descent, which finds the least value). The
+static power is not fitted: it is the idle power that was measured beside each row, because kernels that all run at the
+power limit would give it what their work costs. Then
 every problem is left out once, and its rows are predicted from all others:
 
     error         0.9 quantile of |log(predicted / measured)| of the rows that were left out
     ratio_error   the same of the ratio of two rows of one problem
 
-`low` and `high` of a coefficient are the range over these fits.
+`low` and `high` of a coefficient are the range over these fits. `constant_power` is what the same rows give if all
+kernels drew one power: a model that is no better there has learnt nothing but the power limit.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from fit_time_model import CountedRow, read_lines, read_rows
 
 from workbench.analysis import devices
 from workbench.analysis.energy_model import FITTED, UNITS, count_events
+from workbench.analysis.energy_model.counts import STATIC
 
 COUNTS = Path(__file__).parent / "results" / "landscape_counts.jsonl.gz"
 ROUNDS = 20_000  # of the coordinate descent at most
@@ -52,6 +57,7 @@ class EnergyRow:
     joules: float
     low_joules: float
     high_joules: float
+    idle_w: float
     events: Mapping[str, float]
 
 
@@ -70,7 +76,7 @@ def join_rows(paths: Sequence[Path], counted: Sequence[CountedRow]) -> list[Ener
             row = counts[key]
             events = count_events(row.launches, device, row.work, line["seconds_per_call"])
             low, high = line["joules_per_call_interval"]
-            found[key] = EnergyRow(*key, line["joules_per_call"], low, high, events)
+            found[key] = EnergyRow(*key, line["joules_per_call"], low, high, line["idle_w"], events)
     return list(found.values())
 
 
@@ -93,10 +99,17 @@ def solve(matrix: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.nda
 
 def fit(rows: Sequence[EnergyRow]) -> dict[str, float]:
     """Event -> coefficient."""
-    matrix = np.array([[row.events.get(name, 0.0) / row.joules for name in UNITS] for row in rows])
+    names = [name for name in UNITS if name != STATIC]
+    matrix = np.array([[row.events.get(name, 0.0) / row.joules for name in names] for row in rows])
+    active = np.array([1 - row.idle_w * row.events[STATIC] / row.joules for row in rows])
+    found = dict(zip(names, map(float, solve(matrix, active, weigh(rows))), strict=True))
+    return {**found, STATIC: float(np.mean([row.idle_w for row in rows]))}
+
+
+def weigh(rows: Sequence[EnergyRow]) -> np.ndarray:
+    """Weights by which each problem counts the same."""
     problems = [row.problem for row in rows]
-    weights = np.array([1 / problems.count(problem) for problem in problems])
-    return dict(zip(UNITS, map(float, solve(matrix, np.ones(len(rows)), weights)), strict=True))
+    return np.array([1 / problems.count(problem) for problem in problems])
 
 
 def predict(coefficients: Mapping[str, float], row: EnergyRow) -> float:
@@ -115,6 +128,19 @@ def hold_out(rows: Sequence[EnergyRow]) -> tuple[dict[str, list[tuple[EnergyRow,
             if row.problem == problem:
                 left_out[problem].append((row, math.log(max(predict(made, row), 1e-12) / row.joules)))
     return left_out, fits
+
+
+def describe_constant_power(rows: Sequence[EnergyRow]) -> dict[str, float]:
+    """The errors of one power for all kernels, in watts: of problems that are left out, as for the model."""
+    errors = []
+    for row in rows:
+        others = [one for one in rows if one.problem != row.problem]
+        power = solve(
+            np.array([[one.events[STATIC] / one.joules] for one in others]), np.ones(len(others)), weigh(others)
+        )
+        errors.append(abs(math.log(float(power[0]) * row.events[STATIC] / row.joules)))
+    watts = [row.joules / row.events[STATIC] for row in rows]
+    return {"error": quantile(errors), "lowest_w": min(watts), "highest_w": max(watts)}
 
 
 def quantile(values: Sequence[float]) -> float:
@@ -148,6 +174,7 @@ def describe(rows: Sequence[EnergyRow], device: str) -> dict[str, Any]:
             "median_factor": math.exp(float(np.median(errors))),
             "largest_factor": math.exp(max(errors)),
             "within_1.3": sum(error < math.log(1.3) for error in errors) / len(errors),
+            "constant_power": describe_constant_power(rows),
         },
     }
 
@@ -169,15 +196,16 @@ def main() -> int:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path, nargs="+")
-    parser.add_argument("--write", action="store_true", help=f"write {FITTED.name} beside the model")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--ship", action="store_true", help=f"write {FITTED.name} beside the model")
     arguments = parser.parse_args()
     rows = join_rows(arguments.rows, read_rows([COUNTS]))
     device = next(line["device"] for path in arguments.rows for line in read_lines(path) if "device" in line)
     made = describe(rows, device)
     print_fit(made, rows)
-    if arguments.write:
-        FITTED.write_text(json.dumps(made, indent=1) + "\n")
-        print(f"written to {FITTED}")
+    for path in filter(None, (arguments.out, FITTED if arguments.ship else None)):
+        path.write_text(json.dumps(made, indent=1) + "\n")
+        print(f"written to {path}")
     return 0
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import energy_tables
+
 from workbench import docs, landscapes
 
 RESULTS = Path(__file__).parent / "results"
@@ -255,12 +257,38 @@ def kernel_library() -> str:
     )
 
 
+def energy() -> str:
+    """The energy meter against loads of known behaviour, kernels at the same time, and the fit of the model."""
+    loads, kernels = energy_tables.read_energies()
+    pairs, fit = energy_tables.find_pairs(kernels), load("h200_energy_fit")
+    held, constant = fit["held_out"], fit["held_out"]["constant_power"]
+    return _section(
+        "## Energy",
+        f"On one {kernels[0]['device']}, `results/{energy_tables.ROWS.name}` by `tests/bench/energy_on_gpu.py`, "
+        f"{kernels[0]['at'][:10]}. The counter against NVML's power readings, a product (bf16, 8192 on a side) and a "
+        "copy of 1 GiB; joules of a call without and with the correction for the duty cycle:",
+        table(energy_tables.LOAD_HEAD, energy_tables.describe_loads(loads)),
+        "A product that runs half of the time runs at a higher clock than one at the power limit, and so costs more.",
+        f"Two kernels of one problem whose times in the metered loop differ by less than "
+        f"{energy_tables.SAME_TIME - 1:.0%}, the pair with the largest difference of each problem. Three repeats, "
+        "intervals of 95 %:",
+        table(energy_tables.PAIR_HEAD, energy_tables.describe_pairs(pairs)),
+        f"The model of energy (`results/h200_energy_fit.json`, `tests/bench/fit_energy.py`) on {fit['rows']} kernels "
+        f"of {fit['problems']} problems, each problem predicted from the others with its time known: factor of "
+        f"predicted to measured {held['median_factor']:.2f} in the median, {held['largest_factor']:.2f} at most, "
+        f"{held['within_1.3']:.0%} within 1.3. These kernels draw {constant['lowest_w']:.0f} to "
+        f"{constant['highest_w']:.0f} W, most of them at the power limit: nine of ten are within "
+        f"{math.exp(constant['error']):.2f} of one power for all, and within {math.exp(fit['error']):.2f} of the "
+        "model.",
+    )  # fmt: skip
+
+
 def _section(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
 SECTIONS: tuple[Callable[[], str], ...] = (
-    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library,
+    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy,
 )  # fmt: skip
 
 

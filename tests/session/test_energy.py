@@ -219,11 +219,15 @@ def test_a_profile_is_kept_and_shown_without_a_run(tmp_path: Path) -> None:
         session.subscribe(lambda event: runs.append(event.message) if event.kind == "running" else None)
         made = session.profile(1)
         kept = session.profile(1)
-        assert runs == ["profiling v1 by counters"] and [one.profile.by for one in session.profiles(1)] == ["counters"]
+        assert (
+            runs[0] == "profiling v1 by counters"
+            and "--again profiles it anew" in runs[1]
+            and [one.profile.by for one in session.profiles(1)] == ["counters"]
+        )
         assert profile_report(session.version(1), kept).text == profile_report(session.version(1), made).text
         assert made.builds[0].ptx and not kept.builds[0].ptx and session.profiles(1)[0].source_hash
         session.profile(1, again=True)
-        assert len(runs) == 2 and len(session.profiles(1)) == 2
+        assert len(runs) == 3 and runs[2] == runs[0] and len(session.profiles(1)) == 2
     with Session.open(tmp_path / "kept", write=False) as reader:
         assert reader.profile(1).summary == made.summary and len(reader.profiles(1)) == 2
     size = sqlite3.connect(tmp_path / "kept" / DATABASE).execute("SELECT MAX(LENGTH(record)) FROM profile").fetchone()

@@ -7,7 +7,7 @@
 
 Energies are compared only if both are measured on one GPU, or both are modelled. Two measured energies differ if the
 ranges over their windows do not overlap. Two modelled ones of the same problem differ by more than the model's error of
-such a ratio.
+such a ratio, and that of the ratio of their times as far as they are static power.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal
 
 from workbench.analysis import devices
 from workbench.errors import UserError
-from workbench.records import Verdict, Version, record
+from workbench.records import EnergyEstimate, Verdict, Version, record
 
 DEFAULT = "time"
 RULES = (DEFAULT, "energy-at-equal-time", "energy-delay")
@@ -79,13 +79,22 @@ def compare_energy(new: Version, old: Version) -> EnergyRatio | str:
             high=before.high_joules / now.low_joules,
             provenance="measured",
         )
-    estimates = [version.trials[-1].verdict.energy if version.trials else None for version in (new, old)]
-    if estimates[0] is None or estimates[1] is None:
+    found, known = (version.trials[-1].verdict.energy if version.trials else None for version in (new, old))
+    if found is None or known is None:
         notes = [version.trials[-1].verdict.energy_note for version in (new, old) if version.trials]
         why = next(filter(None, notes), "no GPU has measured it, and it is not modelled")
-        return f"the energy of v{new.number if estimates[0] is None else old.number} is unknown: {why}"
-    ratio, error = estimates[1].joules / estimates[0].joules, max(one.ratio_error for one in estimates if one)
+        return f"the energy of v{new.number if found is None else old.number} is unknown: {why}"
+    ratio, error = known.joules / found.joules, _ratio_error(found, known, new.trials[-1].verdict)
     return EnergyRatio(ratio=ratio, low=ratio * math.exp(-error), high=ratio * math.exp(error), provenance="modelled")
+
+
+def _ratio_error(new: EnergyEstimate, old: EnergyEstimate, verdict: Verdict) -> float:
+    """The error of the logarithm of the ratio of two modelled energies: the model's, and that of the ratio of the times
+    as far as the energies are static power.
+    """
+    low, high = verdict.speedup_interval or (1.0, 1.0)
+    share = max(one.static_joules / one.joules for one in (new, old))
+    return math.hypot(max(new.ratio_error, old.ratio_error), share * math.log(high / low) / 2)
 
 
 def judge_energy(rule: str, verdict: Verdict, ratio: EnergyRatio, base: int) -> Ruling | None:

@@ -48,6 +48,8 @@ class Profiling:
             for stored in reversed(self.log.store.profiles(version.number)):
                 kept = stored.profile
                 if (kept.by, kept.device, stored.options) == (by, self.log.device, key):
+                    said = f"v{version.number} by {by}: the profile of {stored.at[:16]}; --again profiles it anew"
+                    self.log.notify(Event(kind="running", message=said))
                     return kept
         made = self._profile(version, by, own)
         if self.log.store.write and is_worth_keeping(made):
