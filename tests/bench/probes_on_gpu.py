@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "probes")]
-import workbench.problems as problems
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
 from planted_kernels import PLANTED
+
 from workbench.analysis import devices, speed_of_light
 from workbench.codegen import compile_program
 from workbench.errors import WorkbenchError
