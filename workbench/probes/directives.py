@@ -24,14 +24,14 @@ def format_measure(value: float, unit: str) -> str:
 
 
 def describe_measure(measure: Measure) -> str:
-    """A measure in words: "sectors over the least 8.0x (limit 1.2x)"."""
-    limit = "" if measure.limit is None else f" (limit {format_measure(measure.limit, measure.unit)})"
+    """A measure in words: "sectors over the least 8.0x, limit 1.2x"."""
+    limit = "" if measure.limit is None else f", limit {format_measure(measure.limit, measure.unit)}"
     return f"{measure.name} {format_measure(measure.value, measure.unit)}{limit}"
 
 
 def describe_evidence(advice: Advice) -> str:
     """All measures of an advice in words."""
-    return ", ".join(map(describe_measure, advice.evidence))
+    return "; ".join(map(describe_measure, advice.evidence))
 
 
 def describe_gains(advice: Advice) -> str:
@@ -61,7 +61,7 @@ def write_directive(advice: Advice, source: str, *, settings: bool = False) -> s
     """One directive for a model: severity, cause, line, evidence and action; with `settings` also those to change."""
     place = locate(advice, source)
     where = f" at line {place[0]} (`{place[1]}`)" if place is not None else ""
-    evidence = f"; {describe_evidence(advice)}" if advice.evidence else ""
+    evidence = f" ({describe_evidence(advice)})" if advice.evidence else ""
     named = ", ".join(f"{move.setting} ({move.direction})" for move in advice.moves) if settings else ""
     return f"[{advice.severity}] {advice.cause}{where}{evidence}. Do: {advice.action}" + (
         f"; settings: {named}" if named else ""

@@ -43,13 +43,17 @@ def propose_advised(
                 by="planner",
                 parent=ask.baseline.number if ask.baseline is not None else None,
                 instruction=ask.instruction,
-                predicted_gain=directives.expected_gain(one),
             )
 
 
 def list_followed(found: Diagnosis | None) -> tuple[Advice, ...]:
-    """The advice that the planner follows; none where nothing is left to gain."""
-    return found.advice[:MOST_ADVICE] if found is not None and not found.exhausted else ()
+    """The advice that the planner follows: the first that did not slow programs down in the mean of the landscapes.
+
+    None where nothing is left to gain.
+    """
+    if found is None or found.exhausted:
+        return ()
+    return tuple(advice for advice in found.advice if advice.mean_gain is None or advice.mean_gain > 1)[:MOST_ADVICE]
 
 
 def follow_advice(ask: Ask, number: object, banned: frozenset[str]) -> Iterator[Event | Proposal]:
@@ -84,8 +88,10 @@ def choose_advice(found: Diagnosis | None, number: object) -> Advice:
 def describe_reason(advice: Advice) -> str:
     """Why the change is proposed: the probe, what it measured, and what to expect."""
     evidence = f" ({directives.describe_evidence(advice)})" if advice.evidence else ""
+    expected = directives.expected_gain(advice)
+    hope = f"expect {expected:.2f}x, " if expected is not None else ""
     return (
-        f"probe {advice.probe}: {advice.cause}{evidence}; at most {advice.gain:.2f}x; elsewhere "
+        f"probe {advice.probe}: {advice.cause}{evidence}; {hope}at most {advice.gain:.2f}x; elsewhere "
         f"{directives.describe_gains(advice)}"
     )
 

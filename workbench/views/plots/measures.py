@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.probes.directives import format_measure
+from workbench.probes.directives import describe_measure, format_measure
 from workbench.records import Measure
 from workbench.views.plots import svg
 
@@ -21,8 +21,7 @@ def _whole(measure: Measure) -> float:
 
 
 def _note(measure: Measure) -> str:
-    limit = "" if measure.limit is None else f", limit {format_measure(measure.limit, measure.unit)}"
-    return format_measure(measure.value, measure.unit) + limit
+    return describe_measure(measure).removeprefix(f"{measure.name} ")
 
 
 def draw_measures(measures: Sequence[Measure]) -> str:
