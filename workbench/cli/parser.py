@@ -30,6 +30,7 @@ def run_tuning(arguments: argparse.Namespace) -> int:
 FUNCTIONS: Mapping[str, CommandFunction] = {
     "calibrate": profiling.calibrate,
     "demo": loop.demo,
+    "diagnose": profiling.diagnose,
     "diff": sessions.diff,
     "docs": tools.show_docs,
     "doctor": tools.doctor,

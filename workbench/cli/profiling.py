@@ -1,6 +1,6 @@
-"""`cutegen profile` and `cutegen calibrate`.
+"""`cutegen profile`, `cutegen diagnose` and `cutegen calibrate`.
 
-Exit status: 0 success, 1 if the profile is empty.
+Exit status: 0 success, 1 if the profile is empty, or if the version that follows an advice is not correct.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import html
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from workbench import plugins
 from workbench.analysis import calibration
 from workbench.analysis.calibration import Calibration, Rate
-from workbench.cli.output import OK, echo, print_json, wants_json
+from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.cli.sessions import create_session, print_wait
 from workbench.errors import Stopped, UserError
 from workbench.protocols import RunContext
@@ -41,13 +42,59 @@ def profile(arguments: argparse.Namespace) -> int:
         made = profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
         echo(str(made))
         if arguments.html:
-            head = f'<meta charset="utf-8"><title>profile of v{version.number}</title><style>{STYLE}</style>'
-            page = f'<!doctype html><html lang="en">{head}<body>{made.html}</body></html>'
-            Path(arguments.html).write_text(page, encoding="utf-8")
-            echo(f"written to {arguments.html}")
+            _write_page(arguments.html, f"profile of v{version.number}", made)
         if wants_json():
             print_json(to_plain(compact(found)))
         return OK if found.kernels or found.lines or found.timeline or found.energy else NOTHING_PROFILED
+
+
+def diagnose(arguments: argparse.Namespace) -> int:
+    """Diagnose a candidate file, or a version of a stored session; or make the version that follows an advice."""
+    from workbench.views.text.diagnosis import diagnosis_report, file_way, session_way
+
+    if arguments.apply is not None and not arguments.session:
+        raise UserError("--apply makes a version of a stored session: name it with --session NAME")
+    for name in filter(None, arguments.by.split("+")):
+        plugins.load("profiler", name, check=not arguments.session)
+    with _open_version(arguments) as (session, version):
+        if arguments.apply is not None:
+            return _apply_advice(session, version, arguments)
+        found = session.diagnose(version.number, arguments.by, again=arguments.again)
+        version = session.version(version.number)
+        command = f"cutegen diagnose --session {session.name} --version v{version.number} --apply"
+        way = (
+            session_way(version, command, has_model=session.has_model)
+            if arguments.session
+            else file_way(version, arguments.spec)
+        )
+        made = diagnosis_report(version, found, way)
+        echo(str(made))
+        if arguments.html:
+            _write_page(arguments.html, f"diagnosis of v{version.number}", made)
+        if wants_json():
+            print_json(to_plain(found))
+        return OK
+
+
+def _apply_advice(session: Session, version: Version, arguments: argparse.Namespace) -> int:
+    """Make the version that follows an advice, and print its verdict."""
+    from workbench.views.text import tables
+
+    session.subscribe(lambda event: echo(event.message) if event.kind == "note" else None)
+    made = session.apply_advice(version.number, arguments.apply, by=arguments.by, again=arguments.again)
+    if made is None:
+        raise UserError(f"advice {arguments.apply} of v{version.number} could not be made into a version")
+    echo(str(tables.verdict(made)))
+    if wants_json():
+        print_json(to_plain(made))
+    return OK if made.trials and made.trials[-1].verdict.correct else NOT_CORRECT
+
+
+def _write_page(path: str, title: str, made: MimeBundle) -> None:
+    """Write what is shown as a page of its own."""
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
+    Path(path).write_text(f'<!doctype html><html lang="en">{head}<body>{made.html}</body></html>', encoding="utf-8")
+    echo(f"written to {path}")
 
 
 NOTHING_PROFILED = 1
@@ -72,9 +119,10 @@ def _open_version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Vers
         return
     if not arguments.spec or not arguments.candidate:
         raise UserError(
-            "nothing to profile: give cutegen profile PROBLEM FILE, or cutegen profile --session NAME [--version v2]"
+            f"nothing to {arguments.command}: give cutegen {arguments.command} PROBLEM FILE, or "
+            f"cutegen {arguments.command} --session NAME [--version v2]"
         )
-    check_order("profile", arguments.spec, arguments.candidate)
+    check_order(arguments.command, arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)
     problem = load_problem(arguments, None)
     if Path(arguments.candidate).is_file() and arguments.candidate.endswith(".py"):

@@ -95,6 +95,8 @@ def _variants(program: Program, move: Move) -> list[str]:
         for value in [*values, ABSENT]:
             if value == here or not goes(move, here, value):
                 continue
+            if here == ABSENT and move.direction == "more" and _size(value) == 1:
+                continue  # one part, one stage, one CTA: nothing more than without the setting
             changed = _with(program, number, _stage_with(stage, move.setting, value))
             try:
                 text = canonical(format_program(changed))

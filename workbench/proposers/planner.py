@@ -2,7 +2,8 @@
 
 Each computation has a ladder of rungs (settings). A step takes the first rung that was not tried from this baseline.
 The reason of a rung names the emulator's counts on the baseline (sectors and wavefronts against the ideal) and the
-bound. Predicted gains come from the baseline's terms in the time model: they rank rungs and are not exact.
+bound. Predicted gains come from the baseline's terms in the time model: they rank rungs and are not exact. After the
+last rung, steps follow the probes' advice on the baseline (advised.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from workbench.analysis.time_model import predict_gain
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
 from workbench.language import Call, Program, Stage, format_program, parse
+from workbench.proposers.advised import follow_advice, list_followed, propose_advised
 from workbench.proposers.binding import binding_of
 from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
 from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
@@ -24,8 +26,9 @@ from workbench.proposers.recognition.patterns.attention import find_unequal_head
 from workbench.protocols import PLAIN, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, Version
 
-RANKS = ("ladder", "roi")
+RANKS = ("ladder", "roi", "advice")
 NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "sixteen": 16}
+BANS = {"no tensor core": "mma", "no vector": "vector"}  # words of a pinned instruction -> the setting they forbid
 IDEAS: dict[str, tuple[str, ...]] = {  # words -> the settings of the idea that they name
     r"vector(?:s|i[sz]e)?\b|wide(?:r)? (?:loads?|access)|128.bit": ("vector",),
     r"tensor.?cores?|\bmma\b": ("mma",),
@@ -220,12 +223,14 @@ def list_rungs(ask: Ask) -> tuple[Computation, tuple[Rung, ...]]:
 class Planner(Proposer):
     """Proposes one change a step from a ladder; deterministic, needs no model and no GPU.
 
-    The option `rank` is "ladder" (rungs in the ladder's order, simplest first) or "roi" (the rung of the largest worth
-    first, by predicted gain, gap and risks). A loop that may stop at any step uses "roi".
+    The option `rank` is "ladder" (rungs in the ladder's order, simplest first), "roi" (the rung of the largest worth
+    first, by predicted gain, gap and risks) or "advice" (what the probes advise first, then the ladder). A loop that
+    may stop at any step uses "roi". After the ladder the probes' advice is followed. The option `advice` is the number
+    of the only advice to follow, from 1.
     """
 
     name = "planner"
-    option_names = ("rank",)
+    option_names = ("rank", "advice")
 
     def why_not(self) -> str | None:
         """Always available."""
@@ -238,7 +243,11 @@ class Planner(Proposer):
         """
         rank = context.options.get("rank", "roi" if context.largest_gain_first else "ladder")
         if rank not in RANKS:
-            raise UserError(f"rank is {rank!r}; it must be {' or '.join(RANKS)}")
+            raise UserError(f"rank is {rank!r}; it must be {', '.join(RANKS[:-1])} or {RANKS[-1]}")
+        banned = _banned_settings(ask.constraints)
+        if "advice" in context.options:
+            yield from follow_advice(ask, context.options["advice"], banned)
+            return
         try:
             found, rungs = list_rungs(ask)
         except Unrecognised as reason:
@@ -259,8 +268,11 @@ class Planner(Proposer):
                     "it goes on with its own next step"
                 ),
             )
+        advised = propose_advised(ask, list_followed(ask.diagnosis), banned)
+        if rank == "advice" and not asked and (proposal := next(advised, None)) is not None:
+            yield proposal
+            return
         tried = {version.proposal.candidate.program for version in ask.history}
-        banned = _banned_settings(ask.constraints)
         for rung in (*asked, *_rank_rungs(ask, found, rungs, by_worth=rank == "roi")):
             program = write_program(found, rung, ask.arch)
             if program in tried or any(call.name in banned for call in rung.calls):
@@ -277,6 +289,9 @@ class Planner(Proposer):
                 message=f"v{better.number} is correct and faster than the baseline by the model, and is not decided: "
                 "accept it, then the planner goes on from it",
             )
+        elif (proposal := next(advised, None)) is not None:
+            yield proposal
+            return
         ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else "its one idea"
         subject = f"the {len(found.pieces)} stages of this problem" if found.pieces else found.kind
         yield Event(
@@ -354,6 +369,6 @@ def _settings_of(program: str) -> set[Call]:
     return {call for stage in parse(program).stages for call in stage.settings}
 
 
-def _banned_settings(constraints: tuple[str, ...]) -> set[str]:
+def _banned_settings(constraints: tuple[str, ...]) -> frozenset[str]:
     words = " ".join(constraints).lower()
-    return ({"mma"} if "no tensor core" in words else set()) | ({"vector"} if "no vector" in words else set())
+    return frozenset(setting for phrase, setting in BANS.items() if phrase in words)

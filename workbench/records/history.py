@@ -134,7 +134,9 @@ class Ask:
     repair: Version | None = None  # the failed version to repair; None = improve the baseline
     question: str = ""  # if set, the proposer answers it about the baseline and writes no version
     depth: int = 0  # of the requested version
-    profile: str = ""  # findings of the counters about the baseline; empty if they are not shown yet
+    profile: str = ""  # findings of the counters about the baseline; empty if they are not shown
+    directives: tuple[str, ...] = ()  # what probes advise on the baseline, in words; empty if they are not shown
+    questions: tuple[str, ...] = ()  # "probe: question" of those that a model may ask by its tool `probe`
     diagnosis: Diagnosis | None = None  # of the baseline, from what its test counted
 
 

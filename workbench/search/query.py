@@ -144,7 +144,7 @@ def _prior_weight(distribution: str, path: str) -> float:
 
 
 def _make_hit(distribution: str, path: str, first: int, last: int, score: float, text: str) -> Hit:
-    lines = _read_lines(_find_file(distribution, path))
+    lines = read_lines(find_file(distribution, path))
     wanted = {word for word in re.findall(r"[a-z0-9]+", index.split_words(text).lower()) if word not in STOP_WORDS}
     names = [name for name in re.findall(r"[A-Za-z_]\w+", text) if name.lower() not in STOP_WORDS]
     weight = [
@@ -159,7 +159,8 @@ def _make_hit(distribution: str, path: str, first: int, last: int, score: float,
     return Hit(distribution, path, first, last, snippet, score)
 
 
-def _find_file(distribution: str, path: str) -> corpus.File:
+def find_file(distribution: str, path: str) -> corpus.File:
+    """The searched file of a hit. Raises `UserError` if there is none."""
     found = next(
         (
             file
@@ -181,7 +182,7 @@ def read(path: str, first: int = 1, last: int | None = None) -> str:
     distribution, _, rest = (
         path.rpartition(":") if path.split(":")[0] in (*corpus.DISTRIBUTIONS, corpus.OURS) else ("", "", path)
     )
-    lines = _read_lines(_find_file(distribution, rest))
+    lines = read_lines(find_file(distribution, rest))
     start, end = max(int(first), 1), len(lines) if last is None else int(last)
     if start > max(len(lines), 1):
         raise UserError(f"{rest} has {len(lines)} lines; line {start} is past its end")
@@ -200,7 +201,8 @@ def read(path: str, first: int = 1, last: int | None = None) -> str:
     return "\n".join(shown) + more
 
 
-def _read_lines(file: corpus.File) -> list[str]:
+def read_lines(file: corpus.File) -> list[str]:
+    """The lines of a searched file. Raises `UserError` if it is gone."""
     try:
         return corpus.read_text(file).splitlines()
     except OSError as error:

@@ -29,8 +29,11 @@ NUMBERS: dict[str, Callable[[str | float], int | float]] = {
     "total_s": float,
     "retries": int,
 }
-LANGUAGES = ("cute", "mucutlass")
-NAMES = ("base_url", "model", "language", *NUMBERS)
+CHOICES = {
+    "language": ("cute", "mucutlass"),
+    "feedback": ("directives", "tools", "raw", "none"),
+}
+NAMES = ("base_url", "model", *CHOICES, *NUMBERS)
 _KEYS: dict[str, Key] = {}  # endpoint -> key that the user typed; only for this process
 
 
@@ -55,6 +58,15 @@ class ModelSettings:
             self._log.store.set_meta({"llm": {**self.values, **checked}})
             self._client = None
         return self.values
+
+    @property
+    def feedback(self) -> str:
+        """What a model is shown of the profile: directives, tools, raw or none."""
+        return str(self.values.get("feedback") or CHOICES["feedback"][0])
+
+    def why_not(self) -> str | None:
+        """None if a model is set, else a sentence that says what to set."""
+        return None if self.values.get("base_url") or _KEYS else why_no_model()
 
     def set_key(self, value: str) -> None:
         """Use a key for the session's endpoint until the process ends."""
@@ -82,8 +94,7 @@ class ModelSettings:
 
         Raises `UserError` if no model is set, or if its address is only in the log and a key would be sent there.
         """
-        why = None if self.values.get("base_url") or _KEYS else why_no_model()
-        if why := why or why_no_key(self.values):
+        if why := self.why_not() or why_no_key(self.values):
             raise UserError(why)
         self._note_prompts()
         return ModelAccess(
@@ -127,8 +138,8 @@ def check_values(values: Mapping[str, ModelValue]) -> dict[str, ModelValue]:
     for name, value in values.items():
         if name not in NAMES:
             raise UserError(f"no model setting is called {name!r}; there are: {', '.join(NAMES)}")
-        if name == "language" and value not in LANGUAGES:
-            raise UserError(f"model setting language={value!r}; legal: {', '.join(LANGUAGES)}")
+        if name in CHOICES and value not in CHOICES[name]:
+            raise UserError(f"model setting {name}={value!r}; legal: {', '.join(CHOICES[name])}")
         made[name] = value if name not in NUMBERS or value is None else _parse_number(name, value)
     return made
 

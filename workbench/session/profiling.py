@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 
 from workbench import evaluate, lessons, plugins, probes
 from workbench.errors import Unavailable, UserError
 from workbench.landscapes.keys import format_settings
+from workbench.probes import directives
 from workbench.profilers.counters import profile_full_size
 from workbench.profilers.emulation import run_on_emulator
 from workbench.profilers.recorded import is_worth_keeping, merge_profiles, shorten
-from workbench.protocols import Options
+from workbench.protocols import Options, Tools
 from workbench.records import Diagnosis, Event, Outcome, Profile, StoredProfile, Version
 from workbench.session.log import Reference
 from workbench.session.testing import Testing
 
 ON_GPU = "ncu+sass"  # what probes read on a GPU
+PROBE_TOOL = "probe"  # the name of a model's tool
 
 
 class Profiling:
@@ -99,6 +102,7 @@ class Diagnosing:
 
     def __init__(self, testing: Testing, profiling: Profiling) -> None:
         self.testing, self.profiling, self.log = testing, profiling, testing.log
+        self._known: dict[tuple[int, int], Diagnosis | None] = {}  # by version and number of its trials
 
     def diagnose(self, reference: Reference = "latest", by: str = "", *, again: bool = False) -> Diagnosis:
         """The diagnosis of a version. What its test counted at full size is enough; nothing is run then.
@@ -123,11 +127,61 @@ class Diagnosing:
 
     def find_known(self, version: Version) -> Diagnosis | None:
         """The diagnosis from what a version's test counted, without any run; None if that is not enough."""
+        key = version.number, len(version.trials)
+        if key not in self._known:
+            profile = self._counted(version)
+            self._known[key] = _diagnose(version, profile) if profile is not None else None
+        return self._known[key]
+
+    def try_diagnose(self, version: Version) -> Diagnosis | None:
+        """The diagnosis of a version; None where it cannot be had."""
+        try:
+            return self.diagnose(version.number)
+        except (UserError, Unavailable):
+            return None
+
+    def _counted(self, version: Version) -> Profile | None:
+        """The profile from what a version's test counted at full size; None if it counted nothing."""
         if not version.trials:
             return None
-        outcome, source = version.trials[-1].outcome, version.proposal.candidate.source
-        profile = profile_full_size(self.log.facts, source, outcome)
-        return _diagnose(version, profile) if profile is not None else None
+        return profile_full_size(self.log.facts, version.proposal.candidate.source, version.trials[-1].outcome)
+
+    def questions(self, version: Version) -> tuple[str, ...]:
+        """The questions of all probes, if there is a profile of the version that they can look at."""
+        return directives.list_questions(probes.load_probes()) if self._counted(version) is not None else ()
+
+    def add_probe_tool(self, tools: Tools, version: Version) -> Tools:
+        """A model's tools, and `probe`: what one probe says about a version."""
+        profile, verdict = self._counted(version), version.trials[-1].verdict
+        known = probes.load_probes()
+
+        def call(name: str, arguments: str) -> str:
+            if name != PROBE_TOOL:
+                return tools.call(name, arguments)
+            try:
+                asked = str(json.loads(arguments or "{}").get("name", ""))
+            except (ValueError, AttributeError):
+                return f"{PROBE_TOOL}: the arguments must be a JSON object with the name of a probe"
+            if profile is None:
+                return "there is no profile of this version"
+            source = version.proposal.candidate.source
+            return directives.answer_question(known, asked, profile, verdict.bound, source)
+
+        names = [probe.name for probe in known]
+        return Tools(specifications=(*tools.specifications, _specify_probe_tool(names)), call=call)
+
+
+def _specify_probe_tool(names: list[str]) -> dict[str, object]:
+    """The tool `probe` as a chat completion request names it."""
+    name = {"type": "string", "enum": names}
+    return {
+        "type": "function",
+        "function": {
+            "name": PROBE_TOOL,
+            "description": "Let one probe look at the profile of the kernel to improve: what it advises, or nothing.",
+            "parameters": {"type": "object", "properties": {"name": name}, "required": ["name"]},
+        },
+    }
 
 
 def _diagnose(version: Version, profile: Profile) -> Diagnosis | None:

@@ -6,13 +6,16 @@ import dataclasses
 import textwrap
 from collections.abc import Generator
 
-from workbench import plugins
+from workbench import plugins, search
 from workbench.errors import UserError
+from workbench.plugins import DEFAULTS
 from workbench.policies.chain import ChainSettings
+from workbench.probes import directives
+from workbench.proposers.advised import choose_advice
 from workbench.proposers.binding import candidate_of
 from workbench.proposers.llm.prompts import workload
-from workbench.protocols import Options, Proposer, RunContext
-from workbench.records import Ask, Candidate, Event, Exchange, Proposal, Version
+from workbench.protocols import ModelAccess, Options, Proposer, RunContext
+from workbench.records import Ask, Candidate, Diagnosis, Event, Exchange, Proposal, Version
 from workbench.records.proposal import HUMAN
 from workbench.session.log import Reference
 from workbench.session.model_settings import ModelSettings
@@ -49,14 +52,27 @@ class Proposing:
         base = self.log.version(start) if start is not None else self.log.baseline
         if depth is None:
             depth = base.proposal.depth + 1 if base else 0
-        shows = base is not None and proposer.needs_model and self._shows_profile(chain or ChainSettings(), depth)
-        profile = self.profiling.findings(base) if base is not None and shows else ""
-        ask = dataclasses.replace(self._make_ask(base), instruction=instruction, depth=depth, profile=profile)
+        ask = dataclasses.replace(self._make_ask(base), instruction=instruction, depth=depth)
+        if base is not None and proposer.needs_model and self._shows_profile(chain or ChainSettings(), depth):
+            ask = self._add_feedback(ask, base)
         return self._run_proposer(proposer, ask, options, test=test, largest_gain_first=largest_gain_first)
 
     def _shows_profile(self, settings: ChainSettings, depth: int) -> bool:
         kind = self.log.facts.kind
         return settings.shows_profile("elementwise" if kind == "elementwise" else workload(kind), depth)
+
+    def _add_feedback(self, ask: Ask, base: Version) -> Ask:
+        """The request with what the model is shown of the profile of `base`, by the model setting `feedback`."""
+        feedback = self.model.feedback
+        if feedback == "raw":
+            return dataclasses.replace(ask, profile=self.profiling.findings(base))
+        if feedback == "tools":
+            return dataclasses.replace(ask, questions=self.diagnosing.questions(base))
+        if feedback == "none":
+            return ask
+        found = ask.diagnosis or self.diagnosing.try_diagnose(base)
+        made = directives.write_directives(found, base.proposal.candidate, _show_example)
+        return dataclasses.replace(ask, directives=made)
 
     def _make_ask(self, base: Version | None) -> Ask:
         self.testing.follow_gpu()
@@ -70,6 +86,30 @@ class Proposing:
             device=self.log.device,
             diagnosis=self.diagnosing.find_known(base) if base is not None else None,
         )
+
+    def apply_advice(self, found: Diagnosis, base: Version, number: int) -> Version | None:
+        """Make and test the version that follows one advice of a diagnosis of `base`, counted from 1.
+
+        For a version in muCUTLASS the planner moves the advised setting. Where that gives no program, the session's
+        model gets the advice as a directive. Without a model None; the last note says what to do.
+        """
+        advice = choose_advice(found, number)
+        ask = dataclasses.replace(self._make_ask(base), diagnosis=found, depth=base.proposal.depth + 1)
+        made = self._run_proposer(plugins.load("proposer", DEFAULTS.proposer), ask, {"advice": number})
+        if made is not None:
+            return made
+        if self.model.why_not() is not None:
+            example = search.find_example(advice.pattern)
+            note = f"edit v{base.number} by hand (%%cutegen edit), or set a model (%cutegen model): {advice.action}" + (
+                f"; an example is {example.place}" if example is not None else ""
+            )
+            self.log.add_event(Event(kind="note", version=base.number, message=note))
+            return None
+        shown = _show_example(advice.pattern)
+        text = directives.write_directive(advice, base.proposal.candidate.source)
+        instruction = "\n".join(filter(None, (text, shown and f"For example, {shown}")))
+        ask = dataclasses.replace(ask, instruction=instruction)
+        return self._run_proposer(plugins.load("proposer", DEFAULTS.model_proposer), ask, NO_OPTIONS)
 
     def repair(self, reference: Reference, by: str, options: Options = NO_OPTIONS) -> Version | None:
         """Make and test a version that repairs a failed one."""
@@ -86,8 +126,7 @@ class Proposing:
         notes: list[str] = []
         forget = log.subscribe(lambda event: notes.append(event.message) if event.kind == "note" else None)
         try:
-            findings = self.profiling.findings(base)
-            ask = dataclasses.replace(self._make_ask(base), question=question, profile=findings)
+            ask = self._add_feedback(dataclasses.replace(self._make_ask(base), question=question), base)
             self._run_proposer(plugins.load("proposer", by), ask, options, test=False)
         finally:
             forget()
@@ -110,7 +149,7 @@ class Proposing:
         context = dataclasses.replace(
             self.testing.context,
             options=options,
-            model=self.model.access() if proposer.needs_model else None,
+            model=self._access(ask) if proposer.needs_model else None,
             largest_gain_first=largest_gain_first,
         )
         doing = "answering" if ask.question else "writing a version"
@@ -122,6 +161,13 @@ class Proposing:
         if proposal is None:
             return None
         return self.testing.add(dataclasses.replace(proposal, exchanges=exchanges), test=test)
+
+    def _access(self, ask: Ask) -> ModelAccess:
+        """The model with its tools, with the probes among them if it is to choose which look."""
+        access = self.model.access()
+        if not ask.questions or ask.baseline is None:
+            return access
+        return dataclasses.replace(access, tools=self.diagnosing.add_probe_tool(access.tools, ask.baseline))
 
     def _collect_items(
         self, proposer: Proposer, ask: Ask, context: RunContext
@@ -171,3 +217,9 @@ class Proposing:
             candidate=candidate, title=title, reason=reason, by=HUMAN, parent=base.number if base else None
         )
         return self.testing.add(proposal, test=test)
+
+
+def _show_example(pattern: str) -> str | None:
+    """The best example of a pattern as text for a model; None if there is none, or no index of the sources yet."""
+    found = search.find_example(pattern)
+    return "\n".join((f"{found.place}:", *found.lines)) if found is not None else None

@@ -138,6 +138,11 @@ class Session(LogReader, TestSettings):
         """Use a key for the model's endpoint until the process ends. It is not stored."""
         self._model.set_key(value)
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is set, here or in the environment."""
+        return self._model.why_not() is None
+
     def client(self) -> ChatClient:
         """The client of the model. Its budget includes everything that this session has spent."""
         return self._model.client()
@@ -234,6 +239,27 @@ class Session(LogReader, TestSettings):
         counts of its test are enough; `by` names profilers instead.
         """
         return self._thread.run(lambda: self._diagnosing.diagnose(version, by, again=again))
+
+    def known_diagnosis(self, version: Reference = "latest") -> Diagnosis | None:
+        """The diagnosis from what a version's test counted; None if that is not enough. Runs nothing, waits for
+        nothing.
+        """
+        return self._diagnosing.find_known(self.version(version))
+
+    def apply_advice(
+        self, version: Reference = "latest", number: int = 1, *, by: str = "", again: bool = False
+    ) -> Version | None:
+        """Make and test the version that follows an advice of `diagnose`, counted from 1; its parent is `version`.
+
+        A program in muCUTLASS gets the advised setting; else the session's model gets the advice. None if neither is
+        possible: the last note says why.
+        """
+
+        def apply() -> Version | None:
+            found = self._diagnosing.diagnose(version, by, again=again)
+            return self._proposing.apply_advice(found, self.version(version), number)
+
+        return self._thread.run(apply)
 
     def replay(self, *versions: Reference) -> tuple[str, ...]:
         """Run tested versions again, by default all. Returns a sentence for each outcome that differs from the log."""

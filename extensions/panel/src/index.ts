@@ -3,7 +3,7 @@
 import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
 import { ownKeys } from "./keys.js";
-import { choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
+import { advice, choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
 import type { Model, Send, State, VersionRow } from "./types.js";
 
 let serial = 0;
@@ -35,6 +35,7 @@ class View {
   private readonly versions = section("Versions", "versions");
   private readonly choices = section("Choices, side by side", "choices");
   private readonly diff = section("Diff", "diff");
+  private readonly advice = section("Advice", "advice");
   private readonly roofline = section("Roofline", "roofline");
   private readonly profile = section("Profile", "profile");
   private readonly log = section("Log", "log");
@@ -75,7 +76,7 @@ class View {
     this.diff.heading.after(this.proposal, decisions);
     this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
       element("header", {}, this.title, this.about), tools, this.modelTools, element("div", { class: "cg-state" }, this.status, this.progress),
-      element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.roofline.box, this.profile.box, this.log.box));
+      element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.advice.box, this.roofline.box, this.profile.box, this.log.box));
   }
 
   private readonly send: Send;
@@ -121,10 +122,16 @@ class View {
     this.choices.body.replaceChildren(choices(state, this.send));
     this.showRepair();
     this.showDiff(state, row);
+    this.advice.body.replaceChildren(advice(state, this.send));
+    this.enableAdvice();
     this.roofline.body.replaceChildren(roofline(state));
     this.profile.body.replaceChildren(profileTable(state));
     if (focused) this.root.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
     this.followDecision(state);
+  }
+
+  private enableAdvice(): void {
+    for (const step of this.advice.body.querySelectorAll<HTMLElement>(".cg-step")) enable(step, !this.gone && !this.model.get("live").busy);
   }
 
   private showRepair(): void {
@@ -170,6 +177,7 @@ class View {
     for (const step of this.steps) enable(step, !live.busy);
     enable(this.stop, Boolean(live.busy));
     this.showRepair();
+    this.enableAdvice();
     this.progress.hidden = !live.busy;
     if (live.progress.fraction === null) this.progress.removeAttribute("value");
     else this.progress.value = live.progress.fraction;
@@ -185,6 +193,7 @@ class View {
     this.root.setAttribute("aria-busy", "false");
     this.root.classList.add("cg-gone");
     for (const control of [...this.steps, this.repair, this.stop, this.accept, this.reject]) enable(control, false);
+    this.enableAdvice();
     this.progress.hidden = true;
     setText(this.status, "The kernel that ran this panel is gone. The session is saved: run the cell again to go on.");
   }

@@ -68,6 +68,24 @@ export function profileTable(state: State): HTMLElement {
   return found;
 }
 
+// The first advice of the version's diagnosis, with the button that makes its proposal.
+export function advice(state: State, send: Send): HTMLElement {
+  const { head, top, more, note } = state.advice;
+  const found = element("div", { class: "cg-advice" });
+  if (head) found.append(element("p", {}, element("strong", {}, head), note ? `; ${note}` : ""));
+  else found.append(element("p", { class: "cg-quiet" }, note));
+  if (!top) return found;
+  const box = element("div", { class: `cg-advised cg-${top.severity}` }, element("p", {}, element("strong", {}, `${top.severity}: ${top.cause}`)));
+  if (top.code) box.append(element("p", {}, element("code", {}, top.code)));
+  if (top.evidence) box.append(element("p", { class: "cg-quiet" }, top.evidence));
+  box.append(element("p", {}, `Change: ${top.action}.`), element("p", { class: "cg-quiet" }, `Gain: ${top.gain}.`));
+  if (top.way === "apply") box.append(button("Make this proposal", { "data-key": "advice", class: "cg-step", "aria-label": `Make the proposal that follows this advice on v${state.shown}` }, () => send("apply", { version: state.shown, advice: top.number })));
+  else box.append(element("p", { class: "cg-quiet" }, top.way));
+  found.append(box);
+  if (more > 0) found.append(element("p", { class: "cg-quiet" }, `${more} more: %cutegen diagnose v${state.shown}`));
+  return found;
+}
+
 export function roofline(state: State): HTMLElement {
   const found = element("div", { class: "cg-roofline" });
   const drawing = state.roofline ? parseSvg(state.roofline) : null;

@@ -35,6 +35,17 @@ export interface Kernel {
   occupancy: string;
 }
 
+export interface TopAdvice {
+  number: number;
+  severity: "high" | "medium" | "low";
+  cause: string;
+  action: string;
+  evidence: string;
+  gain: string;
+  code: string;
+  way: string;
+}
+
 export interface State {
   session: string;
   problem: string;
@@ -53,6 +64,7 @@ export interface State {
   diff: Block[];
   choices: Choice[];
   profile: { rows: (string | number)[][]; kernels: Kernel[]; note: string };
+  advice: { head: string; top: TopAdvice | null; more: number; note: string };
   roofline: string;
   rooflineText: string;
 }

@@ -143,6 +143,8 @@ def _template_values(ask: Ask) -> dict[str, object]:
         "instruction": ask.instruction,
         "kind": ask.facts.kind,
         "profile": ask.profile,
+        "directives": ask.directives,
+        "questions": ask.questions,
         "examples": examples(),
         "history": [_history_line(version) for version in ask.history if version.trials][-12:],
         "provenance": (trial.verdict.time_provenance if trial else None) or "modelled",

@@ -25,6 +25,7 @@ from workbench.views.plots import profile as profile_plots
 from workbench.views.text import diff as diff_view
 from workbench.views.text import tables
 from workbench.views.text.card_page import explain_no_version, show_card
+from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import MimeBundle
 from workbench.views.text.problem_card import describe_problem
 from workbench.views.text.profile_report import profile_report
@@ -91,6 +92,17 @@ def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     found = state.session.profile(version.number, arguments.by, again=arguments.again, sections=arguments.sections)
     return profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
+
+
+def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    session = state.session
+    number = session.version(arguments.version).number
+    if arguments.apply is not None:
+        made = session.apply_advice(number, arguments.apply, by=arguments.by, again=arguments.again)
+        return tables.verdict(made) if made is not None else MimeBundle(state.last_note)
+    found = session.diagnose(number, arguments.by, again=arguments.again)
+    version = session.version(number)
+    return diagnosis_report(version, found, notebook_way(version, has_model=session.has_model))
 
 
 def show_diff(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -253,6 +265,7 @@ HANDLERS: Mapping[str, Handler] = {
     "run": run_steps,
     "show": show_source,
     "profile": profile,
+    "diagnose": diagnose,
     "diff": show_diff,
     "landscape": show_landscape,
     "roofline": lambda arguments, cell, state: roofline.roofline(state.session),

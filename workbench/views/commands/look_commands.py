@@ -4,11 +4,38 @@ from __future__ import annotations
 
 from workbench.codegen import exports
 from workbench.plugins import DEFAULTS
-from workbench.views.commands.shared_arguments import LANDSCAPE, PROBLEM, PROFILE, SIZES, VERSION
+from workbench.views.commands.shared_arguments import DIAGNOSE, LANDSCAPE, PROBLEM, PROFILE, SIZES, VERSION
 from workbench.views.commands.table import BOTH, Argument, Command
 
 STORED_SESSION = Argument(
     flags=("--session",), about="name of the session (needed when there are several)", places=("shell",)
+)
+ONE_VERSION = (
+    VERSION.only_in("notebook"),
+    Argument(
+        flags=("spec",),
+        nargs="?",
+        default="",
+        kind="problem",
+        about="a problem of the package, or a file",
+        places=("shell",),
+    ),
+    Argument(
+        flags=("candidate",),
+        nargs="?",
+        default="",
+        about="a file with class ModelNew, or a muCUTLASS program",
+        places=("shell",),
+    ),
+    Argument(flags=("--session",), about="a stored session, instead of a file", places=("shell",)),
+    Argument(
+        flags=("--version",),
+        name="chosen",
+        default="",
+        about="with --session: the version (default best)",
+        places=("shell",),
+    ),
+    Argument(flags=("--html",), metavar="FILE", about="write what is shown to an HTML file", places=("shell",)),
 )
 LOOK = (
     Command(name="show", about="show the source of a version", group="looking", arguments=(VERSION,)),
@@ -19,34 +46,20 @@ LOOK = (
         places=BOTH,
         example="cutegen profile softmax best.py --by ncu+timeline+energy",
         arguments=(
-            VERSION.only_in("notebook"),
-            Argument(
-                flags=("spec",),
-                nargs="?",
-                default="",
-                kind="problem",
-                about="a problem of the package, or a file",
-                places=("shell",),
-            ),
-            Argument(
-                flags=("candidate",),
-                nargs="?",
-                default="",
-                about="a file with class ModelNew, or a muCUTLASS program",
-                places=("shell",),
-            ),
-            Argument(flags=("--session",), about="a stored session, instead of a file", places=("shell",)),
-            Argument(
-                flags=("--version",),
-                name="chosen",
-                default="",
-                about="with --session: the version (default best)",
-                places=("shell",),
-            ),
-            Argument(
-                flags=("--html",), metavar="FILE", about="write tables and plots to an HTML file", places=("shell",)
-            ),
+            *ONE_VERSION,
             *PROFILE,
+            *(argument.only_in("shell") for argument in PROBLEM),
+        ),
+    ),
+    Command(
+        name="diagnose",
+        about="say what limits a version and what to change, best advice first: cause, line, counters, gains elsewhere",
+        group="looking",
+        places=BOTH,
+        example="cutegen diagnose softmax best.py",
+        arguments=(
+            *ONE_VERSION,
+            *DIAGNOSE,
             *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),

@@ -7,7 +7,7 @@ import dataclasses
 from workbench.analysis import devices
 from workbench.plugins import DEFAULTS
 from workbench.policies import accept_rules
-from workbench.views.commands.parsing import parse_names, parse_setting, parse_size, parse_steps, parse_tie
+from workbench.views.commands.parsing import parse_count, parse_names, parse_setting, parse_size, parse_steps, parse_tie
 from workbench.views.commands.table import Argument
 
 WORDS = Argument(flags=("words",), nargs="*", default=(), about="free text")
@@ -199,11 +199,34 @@ PROFILE = (
         about="only this plot: roofline, pipes, stalls, occupancy, source, timeline or energy",
     ),
 )
+DIAGNOSE = (
+    Argument(
+        flags=("--by",),
+        default="",
+        metavar="NAMES",
+        kind="profiler",
+        about="profilers to look with (default: what the test counted; on a GPU ncu+sass)",
+    ),
+    Argument(
+        flags=("--again",),
+        action="store_true",
+        about="with --by or on a GPU: run the profilers even if the session keeps a profile",
+    ),
+    Argument(
+        flags=("--apply",),
+        parse=parse_count,
+        metavar="N",
+        about="make the version that follows advice N: the next untried program with that setting changed, else the "
+        "model writes it",
+    ),
+)
 MODEL_SETTINGS = {  # name -> help; the names are those of `Session.model`
     "base_url": "address of any OpenAI-compatible endpoint, such as http://localhost:11434/v1 (Ollama), "
     ":8000/v1 (vLLM), :8080/v1 (llama.cpp)",
     "model": "name of the model at the endpoint",
     "language": "language that the model writes: cute (CuTe DSL) or mucutlass",
+    "feedback": "what the model is shown of the profile: directives (what the probes advise; the default), tools (it "
+    "chooses which probes look), raw (the findings of the counters) or none",
     "max_tokens": "tokens of one reply at most (default 32000)",
     "temperature": "sampling temperature (default: the server's)",
     "budget_tokens": "tokens of all calls of this session at most",

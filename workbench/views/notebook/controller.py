@@ -14,57 +14,29 @@ import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypedDict
 
 from workbench import plugins
 from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
 from workbench.records import Event, Profile, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
+from workbench.views.notebook.messages import LogEntry, Message, read_indices, read_number, read_reference
 
-STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices")
+STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
 DECISIONS = ("accept", "reject", "undo")
 LOG_LIMIT = 200  # log entries that the browser keeps
 MAX_RUN = 50  # steps per press of "Run" at most
 
 Listener = Callable[[str], None]
-Message = Mapping[str, object]  # a command from the browser, as plain JSON
 _controllers: weakref.WeakKeyDictionary[Session, SessionController] = weakref.WeakKeyDictionary()
-
-
-class LogEntry(TypedDict):
-    """One entry of the log."""
-
-    kind: str
-    message: str
-    version: int | None
 
 
 @functools.lru_cache(maxsize=32)
 def needs_model(proposer: str) -> bool:
     """Whether a proposer needs a language model; False for an unknown name."""
     return proposer in plugins.names("proposer") and plugins.load("proposer", proposer, check=False).needs_model
-
-
-def _read_number(value: object) -> int:
-    """A whole number from the browser. Raises `TypeError` or `ValueError` for anything else."""
-    if isinstance(value, (int, float, str)):
-        return int(value)
-    raise TypeError(f"a number is needed, not {value!r}")
-
-
-def _read_indices(value: object) -> tuple[int, ...]:
-    """Hunk numbers from the browser. Raises `UserError` if they are not a list."""
-    if not isinstance(value, (list, tuple)):
-        raise UserError(f"hunks are a list of numbers, not {value!r}")
-    return tuple(_read_number(index) for index in value)
-
-
-def _read_reference(value: object) -> int | str | None:
-    """The version named by the browser, or None."""
-    return value if isinstance(value, (int, str)) and value else None
 
 
 def get_controller(session: Session) -> SessionController:
@@ -138,6 +110,9 @@ class SessionController:
             "diff": view_model.diff_blocks(old, shown.proposal.candidate.source) if shown else [],
             "choices": view_model.choice_rows(versions, shown) if shown else [],
             "profile": view_model.profile_table(shown, self._profiles.get(shown.number)) if shown else nothing,
+            "advice": view_model.advice_view(
+                shown, session.known_diagnosis(shown.number) if shown else None, has_model=session.has_model
+            ),
             "roofline": bundle.get("image/svg+xml", ""),
             "rooflineText": bundle.get("text/plain", ""),
         }
@@ -298,7 +273,7 @@ class SessionController:
         by, options = self.proposer
         version: Version | None
         if name == "run":
-            steps = max(1, min(MAX_RUN, _read_number(message.get("steps") or 3)))
+            steps = max(1, min(MAX_RUN, read_number(message.get("steps") or 3)))
             if needs_model(by):  # CuTeGen's chain, so that failures are repaired; each round shows as it happens
                 depth = session.baseline.proposal.depth + steps if session.baseline is not None else steps
                 made = session.run_chain(by, depth=str(depth))
@@ -309,17 +284,20 @@ class SessionController:
         if name == "ask":
             if not str(message.get("text", "")).strip():
                 raise UserError("type the question first, then press Ask")
-            return session.ask(str(message["text"]), _read_reference(message.get("version")), by)
+            return session.ask(str(message["text"]), read_reference(message.get("version")), by)
         if name == "choices":
-            made = session.choices(_read_number(message.get("steps") or 3), by, str(message.get("text", "")), **options)
+            made = session.choices(read_number(message.get("steps") or 3), by, str(message.get("text", "")), **options)
             if not made:
                 return "the proposer has no further idea; the log says why"
             self._shown, self._against = made[0].number, None
             return f"{len(made)} versions to choose from: v{made[0].number} to v{made[-1].number}"
         if name == "repair":
-            version = session.repair(_read_reference(message.get("version")) or "latest", by, **options)
+            version = session.repair(read_reference(message.get("version")) or "latest", by, **options)
+        elif name == "apply":
+            chosen, number = read_reference(message.get("version")) or "latest", read_number(message.get("advice") or 1)
+            version = session.apply_advice(chosen, number)
         elif name in ("test", "profile"):
-            version = session.version(_read_reference(message.get("version")) or "latest")
+            version = session.version(read_reference(message.get("version")) or "latest")
             if name == "profile":
                 found = self._profiles[version.number] = session.profile(version.number)
                 return f"v{version.number}: {found.summary}"
@@ -339,7 +317,7 @@ class SessionController:
         number, reason = self._check_decision(message), str(message.get("reason", ""))
         if name == "accept":
             hunks = message.get("hunks")
-            chosen = None if hunks is None else _read_indices(hunks)
+            chosen = None if hunks is None else read_indices(hunks)
             version = session.accept(number, hunks=chosen, source_hash=str(message["sourceHash"]), reason=reason)
             if version.number != number:
                 session.reject(number, reason=f"accepted in part, as v{version.number}")
@@ -359,7 +337,7 @@ class SessionController:
                 "nothing was changed"
             )
         try:
-            number = _read_number(message["version"])
+            number = read_number(message["version"])
         except (KeyError, TypeError, ValueError):
             raise UserError("a decision must name a version") from None
         version = self.session.version(number)
@@ -372,9 +350,9 @@ class SessionController:
         return next((other for other in pending if other > number), pending[0] if pending else None)
 
     def _select(self, message: Message) -> None:
-        self._shown = self.session.version(_read_number(message["version"])).number
+        self._shown = self.session.version(read_number(message["version"])).number
         against = message.get("against")
-        self._against = self.session.version(_read_number(against)).number if against else None
+        self._against = self.session.version(read_number(against)).number if against else None
         self._notify("state")
 
     def _select_next_pending(self) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Required, TypedDict
 
 from workbench.analysis.hunks import hunks
-from workbench.records import KernelBuild, LineCounts, Profile, Verdict, Version
+from workbench.probes import directives
+from workbench.records import Diagnosis, KernelBuild, LineCounts, Profile, Verdict, Version
+from workbench.views.text import diagnosis
 from workbench.views.text.mime_bundle import format_joules
 
 Cell = int | str
@@ -66,6 +68,28 @@ class ProfileTable(TypedDict):
 
     rows: list[list[Cell]]
     kernels: list[KernelRow]
+    note: str
+
+
+class TopAdvice(TypedDict):
+    """The first advice of a diagnosis. `way` is "apply" where one command makes the change, else words."""
+
+    number: int
+    severity: str
+    cause: str
+    action: str
+    evidence: str
+    gain: str
+    code: str
+    way: str
+
+
+class AdviceView(TypedDict):
+    """The diagnosis of a version in short: its class, the first advice, how many more there are, what else to say."""
+
+    head: str
+    top: TopAdvice | None
+    more: int
     note: str
 
 
@@ -290,6 +314,31 @@ def _kernel_row(build: KernelBuild, made: Profile | None) -> KernelRow:
         "shared_bytes": build.static_shared_bytes,
         "occupancy": occupancy[0] if occupancy else "",
     }
+
+
+def advice_view(version: Version | None, found: Diagnosis | None, *, has_model: bool) -> AdviceView:
+    """The first advice on a version, from what its test counted. `has_model` says whether a model can follow it."""
+    if version is None or found is None:
+        what = "no version yet" if version is None else "not diagnosed: its test counted nothing at full size"
+        return {"head": "", "top": None, "more": 0, "note": what}
+    room = f", {found.room:.3g}x the attainable bound" if found.room is not None else ""
+    head = f"v{version.number} is limited by {found.bottleneck} ({found.provenance}){room}"
+    if found.exhausted or not found.advice:
+        note = "nothing to gain here: the bound leaves no room" if found.exhausted else "no probe found a cause"
+        return {"head": head, "top": None, "more": 0, "note": note}
+    advice, place = found.advice[0], directives.locate(found.advice[0], version.proposal.candidate.source)
+    can_apply = has_model or bool(diagnosis.first_move(version, advice))
+    top: TopAdvice = {
+        "number": 1,
+        "severity": advice.severity,
+        "cause": advice.cause,
+        "action": advice.action,
+        "evidence": directives.describe_evidence(advice),
+        "gain": f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}",
+        "code": f"line {place[0]}: {place[1]}" if place else "",
+        "way": "apply" if can_apply else "edit it by hand: no setting of a program makes this change",
+    }
+    return {"head": head, "top": top, "more": len(found.advice) - 1, "note": found.note}
 
 
 def total_cost(versions: Iterable[Version]) -> Cost:

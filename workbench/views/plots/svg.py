@@ -120,10 +120,14 @@ def ticks(limit: float, count: int = 5) -> list[float]:
     return [step * n for n in range(int(limit / step + 1e-9) + 1)]
 
 
+def inline_svg(drawing: str) -> str:
+    """A drawing for a page. Its text inherits the colour of the page."""
+    return drawing.replace(f"var(--jp-ui-font-color1,{QUIET})", "inherit", 1)
+
+
 def html_figure(drawing: str, listed: str) -> str:
-    """A drawing with its numbers folded below. Its text inherits the colour of the page."""
-    inline = drawing.replace(f"var(--jp-ui-font-color1,{QUIET})", "inherit", 1)
-    return f'<figure style="margin:0 0 8px">{inline}<details><summary>numbers</summary>{listed}</details></figure>'
+    """A drawing with its numbers folded below."""
+    return f'<figure style="margin:0 0 8px">{inline_svg(drawing)}<details><summary>numbers</summary>{listed}</details></figure>'
 
 
 def draw_bars(

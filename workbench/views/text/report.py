@@ -16,6 +16,7 @@ from workbench.views.notebook import view_model
 from workbench.views.plots import energy, profile, roofline
 from workbench.views.text import diff, tables
 from workbench.views.text.card_page import show_card
+from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import MimeBundle, render_table
 from workbench.views.text.problem_card import describe_problem
 
@@ -91,6 +92,7 @@ def html_page(session: Session) -> str:
             parts.append(
                 f"<details open><summary>what changed against v{parent.number}</summary>{changed.html}</details>"
             )
+        parts.append(_advice_html(session, version))
         if version.trials:
             parts.append(_counters_html(version, session.job(version)))
         source = html.escape(version.proposal.candidate.source)
@@ -98,6 +100,19 @@ def html_page(session: Session) -> str:
     title = html.escape(f"{session.name}: {len(session.versions)} version{'s' if len(session.versions) != 1 else ''}")
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
     return f"{head}<body>{''.join(parts)}</body></html>"
+
+
+def _advice_html(session: Session, version: Version) -> str:
+    """What limits an accepted version or the best one, and what to change; "" for others and without counts."""
+    accepted = version.decision is not None and version.decision.kind == "accept"
+    best = session.best is not None and session.best.number == version.number
+    found = session.known_diagnosis(version.number) if accepted or best else None
+    if found is None:
+        return ""
+    shown = diagnosis_report(version, found, notebook_way(version, has_model=session.has_model))
+    return (
+        f"<details{' open' if best else ''}><summary>what limits it, and what to change</summary>{shown.html}</details>"
+    )
 
 
 def _counters_html(version: Version, job: Job) -> str:

@@ -1,0 +1,110 @@
+"""Proposals that make an advised change: the next legal program with one setting moved (probes/moving.py)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from workbench.errors import ProgramError, UserError
+from workbench.language import Call, parse
+from workbench.probes import directives
+from workbench.probes.moving import write_moved
+from workbench.proposers.binding import candidate_of
+from workbench.records import Advice, Ask, Diagnosis, Event, Move, Proposal
+
+MOST_ADVICE = 3  # of a diagnosis that are followed
+MOST_STEPS = 4  # programs that one advice may lead to from one version, nearest first
+
+
+def propose_advised(
+    ask: Ask, advice: Iterable[Advice], banned: frozenset[str] = frozenset(), *, most: int | None = MOST_STEPS
+) -> Iterator[Proposal]:
+    """Untried programs that make the advised moves of the version to improve, in the order of the advice.
+
+    `banned` settings are not touched; `most` limits the steps of one advice. Empty for a version without a program.
+    """
+    program = ask.baseline.proposal.candidate.program if ask.baseline is not None else None
+    if program is None:
+        return
+    tried = {version.proposal.candidate.source for version in ask.history}
+    for one in advice:
+        wanted = [move for move in one.moves if move.setting not in banned]
+        for move, text in itertools.islice(write_moved(program, wanted), most):
+            try:
+                candidate = candidate_of(ask.problem, ask.facts, ask.arch, text)
+            except ProgramError:
+                continue
+            if candidate.source in tried:
+                continue
+            yield Proposal(
+                candidate=candidate,
+                title=f"{_describe_move(move, program, text)} ({one.probe})",
+                reason=describe_reason(one),
+                by="planner",
+                parent=ask.baseline.number if ask.baseline is not None else None,
+                instruction=ask.instruction,
+            )
+
+
+def list_followed(found: Diagnosis | None) -> tuple[Advice, ...]:
+    """The advice that the planner follows: the first that did not slow programs down in the mean of the landscapes.
+
+    None where nothing is left to gain.
+    """
+    if found is None or found.exhausted:
+        return ()
+    return tuple(advice for advice in found.advice if advice.mean_gain is None or advice.mean_gain > 1)[:MOST_ADVICE]
+
+
+def follow_advice(ask: Ask, number: object, banned: frozenset[str]) -> Iterator[Event | Proposal]:
+    """The next untried proposal of one advice of the diagnosis, counted from 1; a note if there is none.
+
+    Raises `UserError` for another number.
+    """
+    advice = choose_advice(ask.diagnosis, number)
+    proposal = next(propose_advised(ask, [advice], banned, most=None), None)
+    if proposal is not None:
+        yield proposal
+        return
+    if ask.baseline is not None and ask.baseline.proposal.candidate.program is None:
+        why = "the version is not written in muCUTLASS, so no setting can be changed"
+    elif not advice.moves:
+        why = "this advice is no change of a setting"
+    else:
+        names = ", ".join(dict.fromkeys(move.setting for move in advice.moves))
+        why = f"every legal program with this change ({names}) was tried, or there is none"
+    yield Event(kind="note", message=f"{advice.probe}: {why}")
+
+
+def choose_advice(found: Diagnosis | None, number: object) -> Advice:
+    """The advice with a number, from 1. Raises `UserError` for another one."""
+    advice = found.advice if found is not None else ()
+    if not isinstance(number, int) or not 1 <= number <= len(advice):
+        what = f"numbers 1 to {len(advice)}" if advice else "nothing to follow"
+        raise UserError(f"there is no advice {number}; the diagnosis has {what}")
+    return advice[number - 1]
+
+
+def describe_reason(advice: Advice) -> str:
+    """Why the change is proposed: the probe, what it measured, and what to expect."""
+    evidence = f" ({directives.describe_evidence(advice)})" if advice.evidence else ""
+    expected = directives.expected_gain(advice)
+    hope = f"expect {expected:.2f}x, " if expected is not None else ""
+    return (
+        f"probe {advice.probe}: {advice.cause}{evidence}; {hope}at most {advice.gain:.2f}x; elsewhere "
+        f"{directives.describe_gains(advice)}"
+    )
+
+
+def _describe_move(move: Move, before: str, after: str) -> str:
+    """The change of one setting in words: "vector 2 instead of 1"."""
+    old, new = (_values(text, move.setting) for text in (before, after))
+    if not new:
+        return f"without {move.setting}"
+    return f"{move.setting} {new}" + (f" instead of {old}" if old and old != new else "")
+
+
+def _values(program: str, setting: str) -> str:
+    """The values of a setting in all stages of a program; "" if it is not set."""
+    calls: list[Call] = [call for stage in parse(program).stages for call in stage.settings if call.name == setting]
+    return ", ".join("x".join(map(str, call.positional)) for call in calls)

@@ -1,0 +1,37 @@
+"""Messages between the browser and the controller: entries of the log, and values of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from workbench.errors import UserError
+
+Message = Mapping[str, object]  # a command from the browser, as plain JSON
+
+
+class LogEntry(TypedDict):
+    """One entry of the log."""
+
+    kind: str
+    message: str
+    version: int | None
+
+
+def read_number(value: object) -> int:
+    """A whole number from the browser. Raises `TypeError` or `ValueError` for anything else."""
+    if isinstance(value, (int, float, str)):
+        return int(value)
+    raise TypeError(f"a number is needed, not {value!r}")
+
+
+def read_indices(value: object) -> tuple[int, ...]:
+    """Hunk numbers from the browser. Raises `UserError` if they are not a list."""
+    if not isinstance(value, (list, tuple)):
+        raise UserError(f"hunks are a list of numbers, not {value!r}")
+    return tuple(read_number(index) for index in value)
+
+
+def read_reference(value: object) -> int | str | None:
+    """The version named by the browser, or None."""
+    return value if isinstance(value, (int, str)) and value else None
