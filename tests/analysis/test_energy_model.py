@@ -53,6 +53,7 @@ MODEL = EnergyModel(
     coefficients={name: Coefficient(value=TRUE[name], low=0, high=1, unit=unit) for name, unit in UNITS.items()},
     error=0.2,
     ratio_error=0.05,
+    limit_w=1e9,
 )
 
 
@@ -90,6 +91,19 @@ def test_intervals_widen_with_the_time_and_on_another_device() -> None:
     there = joules(LAUNCH, device=devices.find("H100"))
     assert there.high_joules / there.low_joules > here.high_joules / here.low_joules
     assert there.ratio_error == 2 * here.ratio_error and there.fitted_on == "NVIDIA H200"
+
+
+def test_at_the_power_limit_every_event_costs_less_and_only_on_the_gpu_of_the_fit() -> None:
+    low = dataclasses.replace(MODEL, limit_w=700.0)
+    heavy = dataclasses.replace(LAUNCH, tensor_flops=(("bfloat16", 10**13),))
+    free, limited = (estimate_energy((heavy,), H200, WORK, TIME, model) for model in (MODEL, low))
+    there = estimate_energy((heavy,), devices.find("H100"), WORK, TIME, low)
+    assert (
+        isinstance(free, EnergyEstimate) and isinstance(limited, EnergyEstimate) and isinstance(there, EnergyEstimate)
+    )
+    assert limited.joules == pytest.approx(0.7) and free.joules > 1
+    assert dict(limited.parts)["half tensor"] / dict(free.parts)["half tensor"] == pytest.approx(0.7 / free.joules)
+    assert there.joules > 1
 
 
 def test_without_a_coefficient_or_a_fit_there_is_a_sentence_and_no_number(
@@ -190,7 +204,8 @@ def test_the_fit_finds_what_made_its_rows(tmp_path: Path) -> None:
     lines = []
     for row in counted:
         events = count_events(row.launches, H200, row.work, row.seconds)
-        made = sum(TRUE[name] * count for name, count in events.items()) * math.exp(draw.gauss(0, 0.01))
+        free, limit = sum(TRUE[name] * count for name, count in events.items()), 700 * row.seconds
+        made = min(free, limit) * math.exp(draw.gauss(0, 0.01))
         lines.append(
             {
                 "kind": "kernel",
@@ -201,6 +216,7 @@ def test_the_fit_finds_what_made_its_rows(tmp_path: Path) -> None:
                 "joules_per_call_interval": [made * 0.99, made * 1.01],
                 "seconds_per_call": row.seconds,
                 "idle_w": TRUE["static"],
+                "state": {"throttled": ["power_cap"] if free > limit else []},
             }
         )
     lines.append({"kind": "load", "load": "idle", "device": "NVIDIA H200"})
@@ -209,6 +225,7 @@ def test_the_fit_finds_what_made_its_rows(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = fit_energy.join_rows([path], counted)
     made = fit_energy.describe(rows, "NVIDIA H200")
+    assert 5 < made["limited_rows"] < 60 and made["limit_w"] == pytest.approx(700, rel=0.02)
     assert made["rows"] == 64 and made["problems"] == 8 and made["held_out"]["within_1.3"] == 1
     for name in ("half tensor", "DRAM", "static", "L2"):
         assert made["coefficients"][name]["value"] == pytest.approx(TRUE[name], rel=0.1)

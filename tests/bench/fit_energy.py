@@ -7,9 +7,9 @@
 A row is joined with its counts of full size in results/landscape_counts.jsonl.gz. Its time is the one that was measured
 in the same loop, so that errors of the time model are not in the coefficients. Least squares of predicted / measured
 - 1, each problem with the same weight, no coefficient negative (coordinate descent, which finds the least value). The
-static power is not fitted: it is the idle power that was measured beside each row, because kernels that all run at the
-power limit would give it what their work costs. Then
-every problem is left out once, and its rows are predicted from all others:
+static power is not fitted: it is the idle power that was measured beside each row. The power limit is the median power
+of the rows whose clocks it lowered; such a row is in the fit only while the other coefficients give it less. Then every
+problem is left out once, and its rows are predicted from all others:
 
     error         0.9 quantile of |log(predicted / measured)| of the rows that were left out
     ratio_error   the same of the ratio of two rows of one problem
@@ -46,6 +46,8 @@ COUNTS = Path(__file__).parent / "results" / "landscape_counts.jsonl.gz"
 ROUNDS = 20_000  # of the coordinate descent at most
 SMALL = 1e-12  # change of a coordinate, relative to its column, at which it ends
 LEVEL = 0.9
+LIMIT = "limit"  # the key of the power limit among the coefficients
+PASSES = 10  # of a fit, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,12 @@ class EnergyRow:
     high_joules: float
     idle_w: float
     events: Mapping[str, float]
+    limited: bool  # whether the power limit lowered the clocks
+
+    @property
+    def watts(self) -> float:
+        """Mean power."""
+        return self.joules / self.events[STATIC]
 
 
 def join_rows(paths: Sequence[Path], counted: Sequence[CountedRow]) -> list[EnergyRow]:
@@ -76,7 +84,8 @@ def join_rows(paths: Sequence[Path], counted: Sequence[CountedRow]) -> list[Ener
             row = counts[key]
             events = count_events(row.launches, device, row.work, line["seconds_per_call"])
             low, high = line["joules_per_call_interval"]
-            found[key] = EnergyRow(*key, line["joules_per_call"], low, high, line["idle_w"], events)
+            limited = "power_cap" in line["state"]["throttled"]
+            found[key] = EnergyRow(*key, line["joules_per_call"], low, high, line["idle_w"], events, limited)
     return list(found.values())
 
 
@@ -98,12 +107,32 @@ def solve(matrix: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> np.nda
 
 
 def fit(rows: Sequence[EnergyRow]) -> dict[str, float]:
-    """Event -> coefficient."""
+    """Event -> coefficient, and LIMIT -> watts.
+
+    A row at the power limit says only that its events cost at least so much at full clocks. So it is left out while the
+    coefficients of the others give it more.
+    """
     names = [name for name in UNITS if name != STATIC]
     matrix = np.array([[row.events.get(name, 0.0) / row.joules for name in names] for row in rows])
-    active = np.array([1 - row.idle_w * row.events[STATIC] / row.joules for row in rows])
-    found = dict(zip(names, map(float, solve(matrix, active, weigh(rows))), strict=True))
-    return {**found, STATIC: float(np.mean([row.idle_w for row in rows]))}
+    idle = np.array([row.idle_w * row.events[STATIC] / row.joules for row in rows])
+    limited, weights = np.array([row.limited for row in rows]), weigh(rows)
+    kept = np.ones(len(rows), dtype=bool)
+    for _ in range(PASSES):
+        found = solve(matrix[kept], 1 - idle[kept], weights[kept])
+        below = ~(limited & (matrix @ found + idle > 1))
+        if (below == kept).all():
+            break
+        kept = below
+    return {
+        **dict(zip(names, map(float, found), strict=True)),
+        STATIC: float(np.mean([row.idle_w for row in rows])),
+        LIMIT: find_limit(rows),
+    }
+
+
+def find_limit(rows: Sequence[EnergyRow]) -> float:
+    """The median power of the rows at the power limit; without any, the highest power."""
+    return float(np.median([row.watts for row in rows if row.limited] or [max(row.watts for row in rows)]))
 
 
 def weigh(rows: Sequence[EnergyRow]) -> np.ndarray:
@@ -114,7 +143,8 @@ def weigh(rows: Sequence[EnergyRow]) -> np.ndarray:
 
 def predict(coefficients: Mapping[str, float], row: EnergyRow) -> float:
     """Joules of a row."""
-    return sum(coefficients[name] * count for name, count in row.events.items() if count)
+    found = sum(coefficients[name] * count for name, count in row.events.items() if count)
+    return min(found, coefficients[LIMIT] * row.events[STATIC])
 
 
 def hold_out(rows: Sequence[EnergyRow]) -> tuple[dict[str, list[tuple[EnergyRow, float]]], list[dict[str, float]]]:
@@ -139,7 +169,7 @@ def describe_constant_power(rows: Sequence[EnergyRow]) -> dict[str, float]:
             np.array([[one.events[STATIC] / one.joules] for one in others]), np.ones(len(others)), weigh(others)
         )
         errors.append(abs(math.log(float(power[0]) * row.events[STATIC] / row.joules)))
-    watts = [row.joules / row.events[STATIC] for row in rows]
+    watts = [row.watts for row in rows]
     return {"error": quantile(errors), "lowest_w": min(watts), "highest_w": max(watts)}
 
 
@@ -168,6 +198,8 @@ def describe(rows: Sequence[EnergyRow], device: str) -> dict[str, Any]:
             }
             for name, unit in UNITS.items()
         },
+        "limit_w": coefficients[LIMIT],
+        "limited_rows": sum(row.limited for row in rows),
         "error": quantile(errors),
         "ratio_error": quantile(ratios),
         "held_out": {

@@ -1,11 +1,11 @@
 """Joules of a call without a GPU: a sum of what each event costs, and static power for the modelled time.
 
-    E = sum over events of coefficient x count + static power x time
+    E = sum over events of coefficient x count + static power x time, at most limit x time
 
 The coefficients are not negative. tests/bench/fit_energy.py fits them to kernels that tests/bench/energy_on_gpu.py
 measured, and writes `fitted.json` beside this module; without that file there is no estimate, and a sentence says so.
-Intervals come from problems that were left out of the fit. Clocks that the power limit lowers, and what the data are
-(zeros cost less than random numbers), are not modelled.
+Intervals come from problems that were left out of the fit. `limit` is the power of kernels whose clocks the power limit
+lowers; it holds for the GPU of the fit only. What the data are (zeros cost less than random numbers) is not modelled.
 """
 
 from __future__ import annotations
@@ -48,10 +48,17 @@ class EnergyModel:
     coefficients: Mapping[str, Coefficient]
     error: float  # of the joules of a call whose time is known
     ratio_error: float  # of the ratio of two kernels of one problem
+    limit_w: float  # the mean power of kernels at the power limit
 
-    def predict(self, events: Mapping[str, float]) -> dict[str, float]:
-        """Event -> joules. Raises `KeyError` for an event that has no coefficient."""
-        return {name: self.coefficients[name].value * count for name, count in events.items() if count}
+    def predict(self, events: Mapping[str, float], *, limited: bool = True) -> dict[str, float]:
+        """Event -> joules, `limited` by the power limit: at it clocks and voltage are lower, and every event costs less.
+
+        Raises `KeyError` for an event that has no coefficient.
+        """
+        found = {name: self.coefficients[name].value * count for name, count in events.items() if count}
+        most, total = self.limit_w * events.get(STATIC, 0.0), sum(found.values())
+        scale = most / total if limited and total > most > 0 else 1.0
+        return {name: joules * scale for name, joules in found.items()}
 
 
 @functools.cache
@@ -62,7 +69,7 @@ def load_model(path: Path = FITTED) -> EnergyModel | None:
     plain = json.loads(path.read_text())
     made = {name: Coefficient(**value) for name, value in plain["coefficients"].items()}
     return EnergyModel(
-        **{name: plain[name] for name in ("fitted_on", "date", "rows", "problems", "error", "ratio_error")},
+        **{name: plain[name] for name in ("fitted_on", "date", "rows", "problems", "error", "ratio_error", "limit_w")},
         coefficients=made,
     )
 
@@ -75,7 +82,8 @@ def estimate_energy(
     if model is None:
         return UNFITTED
     try:
-        parts = model.predict(count_events(launches, device, work, time.seconds))
+        events = count_events(launches, device, work, time.seconds)
+        parts = model.predict(events, limited=devices.is_same(model.fitted_on, device.name))
     except KeyError as unknown:
         return f"the energy model has no coefficient for {unknown.args[0]} on tensor cores"
     total, static = sum(parts.values()), parts.pop(STATIC, 0.0)
