@@ -102,7 +102,7 @@ class Diagnosing:
 
     def __init__(self, testing: Testing, profiling: Profiling) -> None:
         self.testing, self.profiling, self.log = testing, profiling, testing.log
-        self._known: dict[tuple[int, int], Diagnosis | None] = {}  # by version and number of its trials
+        self._known: dict[tuple[int, int, int], Diagnosis | None] = {}  # by version, its trials, the lessons
 
     def diagnose(self, reference: Reference = "latest", by: str = "", *, again: bool = False) -> Diagnosis:
         """The diagnosis of a version. What its test counted at full size is enough; nothing is run then.
@@ -127,7 +127,9 @@ class Diagnosing:
 
     def find_known(self, version: Version) -> Diagnosis | None:
         """The diagnosis from what a version's test counted, without any run; None if that is not enough."""
-        key = version.number, len(version.trials)
+        learned = lessons.path()
+        stamp = learned.stat().st_mtime_ns if learned is not None and learned.is_file() else 0
+        key = version.number, len(version.trials), stamp
         if key not in self._known:
             profile = self._counted(version)
             self._known[key] = _diagnose(version, profile) if profile is not None else None

@@ -74,7 +74,7 @@ class ProfileTable(TypedDict):
 class TopAdvice(TypedDict):
     """The first advice of a diagnosis. `way` is "apply" where one command makes the change, else words."""
 
-    number: int
+    probe: str
     severity: str
     cause: str
     action: str
@@ -329,7 +329,7 @@ def advice_view(version: Version | None, found: Diagnosis | None, *, has_model: 
     advice, place = found.advice[0], directives.locate(found.advice[0], version.proposal.candidate.source)
     can_apply = has_model or bool(diagnosis.first_move(version, advice))
     top: TopAdvice = {
-        "number": 1,
+        "probe": advice.probe,
         "severity": advice.severity,
         "cause": advice.cause,
         "action": advice.action,
