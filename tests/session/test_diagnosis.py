@@ -10,6 +10,7 @@ import pytest
 from workbench import Session
 from workbench.errors import UserError
 from workbench.executors.emulator import EmulatorExecutor
+from workbench.views.text import report
 
 SLOW = "softmax(x) .threads_per_row(1)"
 
@@ -41,6 +42,14 @@ def test_an_advice_becomes_a_version_and_then_another_one(session: Session) -> N
     assert first.proposal.candidate.program != second.proposal.candidate.program
     with pytest.raises(UserError, match=r"no advice 'luck'; it has 1 \w+"):
         session.apply_advice("v1", "luck")
+
+
+def test_the_report_shows_the_advice_on_accepted_versions_only(session: Session) -> None:
+    session.accept("v1")
+    session.reject("v2", "looked at")
+    page = report.html_page(session)
+    assert page.count("what limits it, and what to change") == len({1, session.best.number if session.best else 1})
+    assert "each warp access touches 8.0x" in page.partition('<section id="v1">')[2].partition("</section>")[0]
 
 
 def test_without_a_program_or_a_model_a_line_says_what_to_edit(

@@ -48,8 +48,6 @@ def test_the_whole_loop(ip: Any) -> None:
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
     shown = run("diagnose v1")
     assert "v1 is limited by" in shown and "line " in shown and "%cutegen diagnose v1 --apply" in shown
-    probe = shown.partition("%cutegen diagnose v1 --apply ")[2].split()[0]
-    assert f"why: probe {probe}" in run(f"diagnose v1 --apply {probe}")
     assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run(
         "explain gemm(a, b) >> clamp(-1, 1)"
     )
@@ -63,6 +61,8 @@ def test_the_whole_loop(ip: Any) -> None:
         ),
     )
     assert len(ip.run_line_magic("cutegen", "compare")) == 4
+    probe = shown.partition("%cutegen diagnose v1 --apply ")[2].split()[0]
+    assert f"why: probe {probe}" in run(f"diagnose v1 --apply {probe}")
     assert ip.run_line_magic("cutegen", "status --out kept") is None and "session" in str(ip.user_ns["kept"])
 
 
