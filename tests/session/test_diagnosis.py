@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench import Session
+from workbench import Session, problems
 from workbench.errors import UserError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.views.text import report
@@ -17,7 +17,8 @@ SLOW = "softmax(x) .threads_per_row(1)"
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    with Session.create("softmax", root=tmp_path_factory.mktemp("sessions"), executor="emulator", arch="sm_80") as made:
+    problem = problems.load("softmax", settings={"batch_size": 4096, "dim": 512})
+    with Session.create(problem, root=tmp_path_factory.mktemp("sessions"), executor="emulator", arch="sm_80") as made:
         made.program(SLOW)
         yield made
 
@@ -33,10 +34,11 @@ def test_a_judged_version_is_diagnosed_without_a_run(session: Session, monkeypat
 
 
 def test_an_advice_becomes_a_version_and_then_another_one(session: Session) -> None:
-    first, second = (session.apply_advice("v1", "access_width") for _ in range(2))
-    assert first is not None and second is not None
+    first = session.apply_advice("v1", "access_width")
+    second = session.generate("planner", start="v1", test=False, advice="access_width")
+    assert first is not None and second is not None and first.trials[-1].verdict.correct
     for made in (first, second):
-        assert made.parent == 1 and made.proposal.by == "planner" and made.trials[-1].verdict.correct
+        assert made.parent == 1 and made.proposal.by == "planner"
         assert made.proposal.reason.startswith("probe access_width: a thread moves 4 bytes")
         assert "expect" in made.proposal.reason and "of an access 4 bytes, limit 8 bytes" in made.proposal.reason
     assert first.proposal.candidate.program != second.proposal.candidate.program
@@ -66,7 +68,7 @@ def test_without_a_program_or_a_model_a_line_says_what_to_edit(
 
 
 def test_advice_comes_first_if_asked_for(session: Session) -> None:
-    made = session.generate("planner", start="v1", rank="advice")
+    made = session.generate("planner", start="v1", rank="advice", test=False)
     assert made is not None and made.proposal.reason.startswith("probe ") and made.parent == 1
     with pytest.raises(UserError, match="ladder, roi or advice"):
         session.generate("planner", rank="luck")
