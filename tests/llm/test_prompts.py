@@ -22,8 +22,8 @@ from workbench.records import Ask, Candidate, Decision, Failure, Outcome, Propos
 GOLDEN = Path(__file__).parent / "golden"
 SOURCE = '"""A stand-in for a kernel file."""\n\n\ndef forward(x):\n    return x\n'
 DIRECTIVES = (
-    "[high] each warp access touches 8.0x the 32-byte sectors that its bytes need at line 5 (`return x`) (sectors over the "
-    "least 8.0x, limit 1.2x). Do: let consecutive threads take consecutive elements",
+    "[high] each warp access touches 8.0x the 32-byte sectors that its bytes need at line 5 (`return x`) "
+    "(sectors over the least 8.0x, limit 1.2x). Do: let consecutive threads take consecutive elements",
     "[low] a thread moves 4 bytes with an access of at most 16. Do: use vector accesses of 16 bytes",
 )
 QUESTIONS = ("coalescing: Do the threads of a warp access neighbouring addresses?", "divergence: Are they together?")

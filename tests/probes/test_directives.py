@@ -43,11 +43,11 @@ FOUND = Diagnosis(
     [
         (Measure(name="occupancy", value=0.31, limit=0.5, unit="%"), "occupancy 31%, limit 50%"),
         (Measure(name="ratio", value=4.04, unit="x"), "ratio 4.0x"),
-        (Measure(name="shared memory", value=65536.0, limit=232448.0, unit="bytes"), "shared memory 64 KB, limit 227 KB"),
-        (Measure(name="bytes of an access", value=4.0, limit=8.0, unit="bytes"), "bytes of an access 4 bytes, limit 8 bytes"),
+        (Measure(name="shared", value=65536.0, limit=232448.0, unit="bytes"), "shared 64 KB, limit 227 KB"),
+        (Measure(name="width", value=4.0, limit=8.0, unit="bytes"), "width 4 bytes, limit 8 bytes"),
         (Measure(name="CTAs", value=8.0, limit=132.0), "CTAs 8, limit 132"),
     ],
-)  # fmt: skip
+)
 def test_measures_have_their_unit_and_their_limit(measure: Measure, said: str) -> None:
     assert directives.describe_measure(measure) == said
 

@@ -1,4 +1,4 @@
-"""What `diagnose` shows: class, room, advice with line, bars, gains and the command; nothing to gain; skipped probes."""
+"""What `diagnose` shows: class, room, advice with line, bars, gains and command; nothing to gain; skipped probes."""
 
 from __future__ import annotations
 
