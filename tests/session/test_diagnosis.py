@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from workbench import Session, problems
 from workbench.errors import UserError
 from workbench.executors.emulator import EmulatorExecutor
+from workbench.records import KernelMetrics, Profile, StoredProfile
 from workbench.views.text import report
 
 SLOW = "softmax(x) .threads_per_row(1)"
@@ -88,3 +90,20 @@ def test_the_planner_follows_advice_after_its_ladder(tmp_path: Path) -> None:
         assert found is not None and found.advice and not found.exhausted
         assert True in titles and titles == sorted(titles), "the ladder first, then advice"
         assert "has tried" in session.events()[-1].message
+
+
+def test_a_profile_of_a_gpu_that_the_session_keeps_is_diagnosed_where_there_is_none(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path, executor="replay") as session:
+        made = session.generate()
+        assert made is not None and made.trials[-1].outcome.timing and session.known_diagnosis(made.number) is None
+        waste = KernelMetrics(kernel="k", provenance="measured", duration_s=6e-3, l1_bytes=2e10, l1_ideal_bytes=2e9)
+        empty = Profile(launches=(), builds=(), occupancy=(), limits=(), findings=(), summary="", device=session.device)
+        for by, kernels in (("ncu", (waste,)), ("sass", ())):
+            profile = dataclasses.replace(empty, by=by, kernels=kernels)
+            session.log.add_profile(
+                StoredProfile(version=made.number, source_hash=made.source_hash, options=(), profile=profile, at="2026")
+            )
+        found = session.known_diagnosis(made.number)
+        assert found is not None and found == session.diagnose(made.number)
+        coalescing = next(advice for advice in found.advice if advice.probe == "coalescing")
+        assert coalescing.provenance == "measured" and "10.0x the 32-byte sectors" in coalescing.cause

@@ -83,4 +83,4 @@ def test_the_panel_gets_the_first_advice_in_short() -> None:
     assert by_hand is not None and by_hand["way"].startswith("edit it by hand")
     no_room = view_model.advice_view(version(), dataclasses.replace(FOUND, room=1.0), has_model=False)
     assert no_room["top"] is None and "nothing to gain" in no_room["note"]
-    assert "not diagnosed" in view_model.advice_view(version(), None, has_model=False)["note"]
+    assert "%cutegen diagnose v3" in view_model.advice_view(version(), None, has_model=False)["note"]

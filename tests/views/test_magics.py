@@ -229,3 +229,4 @@ def test_help_and_completion(ip: Any) -> None:
     assert "softmax" in ip.complete("soft", "%cutegen problem soft", 21)[1]
     assert "--force" in ip.complete("--", "%cutegen accept --", 18)[1]
     assert "sampled" in ip.complete("sam", "%cutegen profile --by sam", 25)[1]
+    assert ip.complete("coal", "%cutegen diagnose --apply coal", 30)[1] == ["coalescing"]

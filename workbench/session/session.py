@@ -241,8 +241,9 @@ class Session(LogReader, TestSettings):
         return self._thread.run(lambda: self._diagnosing.diagnose(version, by, again=again))
 
     def known_diagnosis(self, version: Reference = "latest") -> Diagnosis | None:
-        """The diagnosis from what a version's test counted; None if that is not enough. Runs nothing, waits for
-        nothing.
+        """The diagnosis from what a version's test counted, or from a kept profile of a GPU; None without both.
+
+        It runs nothing and waits for nothing.
         """
         return self._diagnosing.find_known(self.version(version))
 
