@@ -171,6 +171,13 @@ def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[.
     found = json.loads(done.stdout)
     assert found["kernels"][0]["provenance"] == "counted" and "Source lines by" in done.stderr
     assert "<svg" in (tmp_path / "page.html").read_text()
+    done = cutegen("diagnose", "--session", "relu", "--version", "v1", "--html", "why.html", "--json")
+    assert done.returncode == 0 and "v1 is limited by" in done.stderr, done.stderr
+    found = json.loads(done.stdout)
+    assert found["provenance"] == "counted" and found["advice"][0]["evidence"]
+    assert "<svg" in (tmp_path / "why.html").read_text()
+    made = cutegen("diagnose", "--session", "relu", "--version", "v1", "--apply", "luck")
+    assert made.returncode == 2 and "the diagnosis has no advice 'luck'" in made.stderr
     done = cutegen("profile", "--session", "relu", "--plot", "occupancy")
     assert done.returncode == 0 and "CTAs of an SM by resource" in done.stdout and "Stalls" not in done.stdout
     shown = cutegen("calibrate", "--show")
@@ -183,6 +190,8 @@ def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[.
         (("profile",), "nothing to profile"),
         (("profile", "relu", "nowhere.py"), "no candidate file"),
         (("profile", "--session", "nothing"), "no session is called"),
+        (("diagnose",), "nothing to diagnose: give cutegen diagnose PROBLEM FILE"),
+        (("diagnose", "relu", "best.py", "--apply", "1"), "--apply makes a version of a stored session"),
     ],
 )
 def test_mistakes_in_profiling_are_one_line(

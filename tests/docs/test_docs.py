@@ -27,6 +27,12 @@ def test_measurements_are_current() -> None:
     assert docs.read("measurements") == write_measurements.write_page(), "run tests/bench/write_measurements.py"
 
 
+def test_the_page_of_probes_is_current() -> None:
+    import write_probes
+
+    assert docs.read("probes") == write_probes.write_page(), "run tests/bench/write_probes.py"
+
+
 @pytest.mark.parametrize("path", [*sorted(docs.FOLDER.glob("*.md")), ROOT / "README.md"], ids=lambda path: path.stem)
 def test_links_lead_to_pages_and_files(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))

@@ -249,17 +249,58 @@ def test_the_profile_is_shown_exactly_from_its_start_depth(workload: str, start:
     assert not any(ChainSettings(profile="never").shows_profile(workload, depth) for depth in range(11))
 
 
-def test_the_profile_appears_in_the_prompt(server: Any, session: Session) -> None:
+def test_the_directives_appear_in_the_prompt(server: Any, session: Session) -> None:
     server.play(whole(GOOD), *[comment(f"step {n}") for n in range(4)])
     session.run_chain(depth="4", accept="correct")
     texts = [request["body"]["messages"][1]["content"] for request in server.requests]
-    assert ["What the profile shows" in text for text in texts] == [
+    assert ["Probes looked at the profile" in text for text in texts] == [
         False,
         False,
         False,
         True,
         True,
     ]  # element-wise: after depth 2
+
+
+@pytest.mark.parametrize(
+    ("feedback", "said"), [("tools", "A tool `probe` looks at the profile"), ("raw", "What the profile shows")]
+)
+def test_another_feedback_appears_in_the_prompt(server: Any, session: Session, feedback: str, said: str) -> None:
+    session.model(feedback=feedback)
+    server.play(whole(GOOD), comment("a step"))
+    session.run_chain(depth="1", accept="correct", profile="always")
+    texts = [request["body"]["messages"][1]["content"] for request in server.requests]
+    assert [said in text for text in texts] == [False, True]
+
+
+def test_a_model_may_be_shown_nothing_and_a_wrong_word_is_told(server: Any, session: Session) -> None:
+    session.model(feedback="none")
+    server.play(whole(GOOD), comment("a step"))
+    session.run_chain(depth="1", accept="correct", profile="always")
+    assert not any("profile" in request["body"]["messages"][1]["content"] for request in server.requests)
+    with pytest.raises(UserError, match="legal: directives, tools, raw, none"):
+        session.model(feedback="some")
+
+
+def test_a_model_chooses_which_probes_look(server: Any, session: Session) -> None:
+    session.model(feedback="tools")
+    call = {"id": "1", "name": "probe", "arguments": json.dumps({"name": "underfilled"})}
+    server.play(whole(GOOD), {"tool_calls": [call]}, comment("what the probe says"))
+    session.run_chain(depth="1", accept="correct", profile="always")
+    offered = [tool["function"]["name"] for tool in server.requests[1]["body"]["tools"]]
+    assert offered == ["search", "read", "probe"]
+    (served,) = [exchange.tools for exchange in session.exchanges().values() if exchange.tools]
+    assert served[0][0] == "probe" and "CTAs for 132 SMs" in served[0][2] and "Do: split the work" in served[0][2]
+
+
+def test_a_model_follows_an_advice_where_no_setting_does(server: Any, session: Session) -> None:
+    mine = session.edit(GOOD)
+    found = session.diagnose(mine.number)
+    server.play(comment("as advised"))
+    made = session.apply_advice(mine.number, found.advice[0].probe)
+    assert made is not None and made.proposal.by == "llm" and made.parent == mine.number
+    (request,) = server.requests
+    assert found.advice[0].action in request["body"]["messages"][1]["content"]
 
 
 def test_the_budget_stops_before_the_call_that_would_exceed_it(server: Any, session: Session) -> None:

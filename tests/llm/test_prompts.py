@@ -21,6 +21,12 @@ from workbench.records import Ask, Candidate, Decision, Failure, Outcome, Propos
 
 GOLDEN = Path(__file__).parent / "golden"
 SOURCE = '"""A stand-in for a kernel file."""\n\n\ndef forward(x):\n    return x\n'
+DIRECTIVES = (
+    "[high] each warp access touches 8.0x the 32-byte sectors that its bytes need at line 5 (`return x`) "
+    "(sectors over the least 8.0x, limit 1.2x). Do: let consecutive threads take consecutive elements",
+    "[low] a thread moves 4 bytes with an access of at most 16. Do: use vector accesses of 16 bytes",
+)
+QUESTIONS = ("coalescing: Do the threads of a warp access neighbouring addresses?", "divergence: Are they together?")
 
 
 def version(
@@ -116,6 +122,8 @@ def cases() -> dict[str, str]:
         "optimise-with-profile": rendered(
             "optimise", dataclasses.replace(ask, profile="- line 3: 4.0x the sectors it needs"), menu=menu
         ),
+        "optimise-with-directives": rendered("optimise", dataclasses.replace(ask, directives=DIRECTIVES), menu=menu),
+        "optimise-with-probes": rendered("optimise", dataclasses.replace(ask, questions=QUESTIONS), menu=menu),
         "diagnosis-wrong": rendered("diagnosis", ask, **shown),
         "diagnosis-compile": rendered("diagnosis", ask, **compiled),
         "patch": rendered("patch", ask, **shown, diagnosis="The last row is left out."),
@@ -137,6 +145,8 @@ def cases() -> dict[str, str]:
         "synthesis",
         "optimise",
         "optimise-with-profile",
+        "optimise-with-directives",
+        "optimise-with-probes",
         "diagnosis-wrong",
         "diagnosis-compile",
         "patch",

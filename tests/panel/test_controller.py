@@ -89,6 +89,18 @@ def test_commands_from_another_thread_are_done_on_the_owned_one(session: Session
     panel.close()
 
 
+def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator", arch="sm_80") as made:
+        made.program("elementwise(relu(x)) .threads(32)")
+        panel = Panel(made)
+        top = panel.state["advice"]["top"]
+        assert top["way"] == "apply" and top["cause"] and panel.state["advice"]["head"].startswith("v1 is limited by")
+        panel._on_message(panel, {"command": "apply", "version": 1, "advice": top["probe"]}, [])
+        wait_for(lambda: not panel.live["busy"] and len(made.versions) == 2)
+        assert made.version(2).proposal.reason.startswith(f"probe {top['probe']}") and panel.state["shown"] == 2
+        panel.close()
+
+
 def test_panel_has_the_same_text_on_every_run(session: Session) -> None:
     panel = Panel(session)
     data, metadata = panel._repr_mimebundle_()

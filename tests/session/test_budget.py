@@ -81,7 +81,7 @@ def test_roi_is_the_papers() -> None:
 
 def test_a_rank_that_there_is_not_is_refused() -> None:
     ask = Ask(problem=Problem(name="p", source="s"), facts=FACTS)
-    with pytest.raises(UserError, match="ladder or roi"):
+    with pytest.raises(UserError, match="ladder, roi or advice"):
         next(Planner().propose(ask, RunContext(options={"rank": "luck"})))
 
 

@@ -46,6 +46,8 @@ def test_the_whole_loop(ip: Any) -> None:
     assert "(hunks 1 of v2)" in run("accept v2 --hunks 1")
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
+    shown = run("diagnose v1")
+    assert "v1 is limited by" in shown and "line " in shown and "%cutegen diagnose v1 --apply" in shown
     assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run(
         "explain gemm(a, b) >> clamp(-1, 1)"
     )
@@ -59,6 +61,8 @@ def test_the_whole_loop(ip: Any) -> None:
         ),
     )
     assert len(ip.run_line_magic("cutegen", "compare")) == 4
+    probe = shown.partition("%cutegen diagnose v1 --apply ")[2].split()[0]
+    assert f"why: probe {probe}" in run(f"diagnose v1 --apply {probe}")
     assert ip.run_line_magic("cutegen", "status --out kept") is None and "session" in str(ip.user_ns["kept"])
 
 
@@ -225,3 +229,4 @@ def test_help_and_completion(ip: Any) -> None:
     assert "softmax" in ip.complete("soft", "%cutegen problem soft", 21)[1]
     assert "--force" in ip.complete("--", "%cutegen accept --", 18)[1]
     assert "sampled" in ip.complete("sam", "%cutegen profile --by sam", 25)[1]
+    assert ip.complete("coal", "%cutegen diagnose --apply coal", 30)[1] == ["coalescing"]

@@ -37,12 +37,13 @@ def describe_evidence(advice: Advice) -> str:
 def describe_gains(advice: Advice) -> str:
     """What such advice gained elsewhere: on how many rows of landscapes, with the mean gain of all of them."""
     known = calibrated().get(advice.probe, Calibrated())
+    own = f"; of your own {advice.tried} such changes {advice.helped} helped" if advice.tried else ""
     if advice.hit_rate is None or advice.mean_gain is None:
-        return "not calibrated: no row of a landscape had this advice and a measured row for its change"
+        return "not calibrated: no row of a landscape had this advice and a measured row for its change" + own
     rows = f"{known.fires} row{'s' if known.fires != 1 else ''} of {known.problems} problem"
     return (
         f"such a change helped in {known.hits} of {rows}{'s' if known.problems != 1 else ''} ({advice.hit_rate:.0%}); "
-        f"{advice.mean_gain:.2f}x in the mean"
+        f"{advice.mean_gain:.2f}x in the mean{own}"
     )
 
 

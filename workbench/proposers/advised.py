@@ -56,12 +56,9 @@ def list_followed(found: Diagnosis | None) -> tuple[Advice, ...]:
     return tuple(advice for advice in found.advice if advice.mean_gain is None or advice.mean_gain > 1)[:MOST_ADVICE]
 
 
-def follow_advice(ask: Ask, number: object, banned: frozenset[str]) -> Iterator[Event | Proposal]:
-    """The next untried proposal of one advice of the diagnosis, counted from 1; a note if there is none.
-
-    Raises `UserError` for another number.
-    """
-    advice = choose_advice(ask.diagnosis, number)
+def follow_advice(ask: Ask, which: object, banned: frozenset[str]) -> Iterator[Event | Proposal]:
+    """The next untried proposal of one advice of the diagnosis (see `choose_advice`); a note if there is none."""
+    advice = choose_advice(ask.diagnosis, which)
     proposal = next(propose_advised(ask, [advice], banned, most=None), None)
     if proposal is not None:
         yield proposal
@@ -76,13 +73,14 @@ def follow_advice(ask: Ask, number: object, banned: frozenset[str]) -> Iterator[
     yield Event(kind="note", message=f"{advice.probe}: {why}")
 
 
-def choose_advice(found: Diagnosis | None, number: object) -> Advice:
-    """The advice with a number, from 1. Raises `UserError` for another one."""
+def choose_advice(found: Diagnosis | None, which: object) -> Advice:
+    """The advice of a probe, or with a number, from 1. Raises `UserError` if the diagnosis has no such advice."""
     advice = found.advice if found is not None else ()
-    if not isinstance(number, int) or not 1 <= number <= len(advice):
-        what = f"numbers 1 to {len(advice)}" if advice else "nothing to follow"
-        raise UserError(f"there is no advice {number}; the diagnosis has {what}")
-    return advice[number - 1]
+    for number, one in enumerate(advice, 1):
+        if str(which) in (one.probe, str(number)):
+            return one
+    has = ", ".join(f"{number} {one.probe}" for number, one in enumerate(advice, 1)) or "no advice"
+    raise UserError(f"the diagnosis has no advice {which!r}; it has {has}")
 
 
 def describe_reason(advice: Advice) -> str:

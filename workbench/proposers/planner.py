@@ -225,8 +225,8 @@ class Planner(Proposer):
 
     The option `rank` is "ladder" (rungs in the ladder's order, simplest first), "roi" (the rung of the largest worth
     first, by predicted gain, gap and risks) or "advice" (what the probes advise first, then the ladder). A loop that
-    may stop at any step uses "roi". After the ladder the probes' advice is followed. The option `advice` is the number
-    of the only advice to follow, from 1.
+    may stop at any step uses "roi". After the ladder the probes' advice is followed. The option `advice` names the
+    only advice to follow, by its probe or its number from 1.
     """
 
     name = "planner"
@@ -272,8 +272,19 @@ class Planner(Proposer):
         if rank == "advice" and not asked and (proposal := next(advised, None)) is not None:
             yield proposal
             return
+        for item in self._climb(ask, found, rungs, (*asked, *_rank_rungs(ask, found, rungs, by_worth=rank == "roi"))):
+            yield item
+            if isinstance(item, Proposal):
+                return
+        yield from _leave_ladder(ask, found, rungs, advised)
+
+    def _climb(
+        self, ask: Ask, found: Computation, rungs: tuple[Rung, ...], ordered: tuple[Rung, ...]
+    ) -> Iterator[Event | Proposal]:
+        """Proposals of the rungs that were not tried, in order; a note for one that cannot be compiled."""
         tried = {version.proposal.candidate.program for version in ask.history}
-        for rung in (*asked, *_rank_rungs(ask, found, rungs, by_worth=rank == "roi")):
+        banned = _banned_settings(ask.constraints)
+        for rung in ordered:
             program = write_program(found, rung, ask.arch)
             if program in tried or any(call.name in banned for call in rung.calls):
                 continue
@@ -281,24 +292,6 @@ class Planner(Proposer):
                 yield self._proposal(ask, found, rung, program, rungs)
             except ProgramError as error:
                 yield Event(kind="note", message=f"{rung.title}: {error}")
-                continue
-            return
-        if (better := _find_better_pending(ask)) is not None:
-            yield Event(
-                kind="note",
-                message=f"v{better.number} is correct and faster than the baseline by the model, and is not decided: "
-                "accept it, then the planner goes on from it",
-            )
-        elif (proposal := next(advised, None)) is not None:
-            yield proposal
-            return
-        ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else "its one idea"
-        subject = f"the {len(found.pieces)} stages of this problem" if found.pieces else found.kind
-        yield Event(
-            kind="note",
-            message=f"the planner has tried {ideas} for {subject}; refine by hand: %%cutegen edit in a notebook, "
-            "or a file and cutegen test",
-        )
 
     @staticmethod
     def _proposal(ask: Ask, found: Computation, rung: Rung, program: str, rungs: tuple[Rung, ...]) -> Proposal:
@@ -315,6 +308,28 @@ class Planner(Proposer):
             instruction=ask.instruction,
             predicted_gain=gain if ask.baseline else None,
         )
+
+
+def _leave_ladder(
+    ask: Ask, found: Computation, rungs: tuple[Rung, ...], advised: Iterator[Proposal]
+) -> Iterator[Event | Proposal]:
+    """After the last rung: the next advised proposal, else notes. A better version without a decision comes first."""
+    if (better := _find_better_pending(ask)) is not None:
+        yield Event(
+            kind="note",
+            message=f"v{better.number} is correct and faster than the baseline by the model, and is not decided: "
+            "accept it, then the planner goes on from it",
+        )
+    elif (proposal := next(advised, None)) is not None:
+        yield proposal
+        return
+    ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else "its one idea"
+    subject = f"the {len(found.pieces)} stages of this problem" if found.pieces else found.kind
+    yield Event(
+        kind="note",
+        message=f"the planner has tried {ideas} for {subject}; refine by hand: %%cutegen edit in a notebook, "
+        "or a file and cutegen test",
+    )
 
 
 def _find_better_pending(ask: Ask) -> Version | None:

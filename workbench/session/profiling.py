@@ -47,13 +47,10 @@ class Profiling:
         known = plugins.load("profiler", by, check=False).option_names
         own = {name: value for name, value in options.items() if name in known and value}
         key = tuple(sorted((name, str(value)) for name, value in own.items()))
-        if not again:
-            for stored in reversed(self.log.store.profiles(version.number)):
-                kept = stored.profile
-                if (kept.by, kept.device, stored.options) == (by, self.log.device, key):
-                    said = f"v{version.number} by {by}: the profile of {stored.at[:16]}; --again profiles it anew"
-                    self.log.notify(Event(kind="running", message=said))
-                    return kept
+        if not again and (stored := self._find_kept(version, by, key)) is not None:
+            said = f"v{version.number} by {by}: the profile of {stored.at[:16]}; --again profiles it anew"
+            self.log.notify(Event(kind="running", message=said))
+            return stored.profile
         made = self._profile(version, by, own)
         if self.log.store.write and is_worth_keeping(made):
             stored = StoredProfile(
@@ -65,6 +62,19 @@ class Profiling:
             )
             self.log.add_profile(stored)
         return made
+
+    def _find_kept(self, version: Version, by: str, key: tuple[tuple[str, str], ...]) -> StoredProfile | None:
+        """The last profile of a version by one profiler that the session keeps, of this device and with these options."""
+        for stored in reversed(self.log.store.profiles(version.number)):
+            if (stored.profile.by, stored.profile.device, stored.options) == (by, self.log.device, key):
+                return stored
+        return None
+
+    def find_kept(self, version: Version, by: str) -> Profile | None:
+        """The kept profile by the profilers in `by`, without options; None if the session keeps none of one of them."""
+        found = [self._find_kept(version, name, ()) for name in by.split("+")]
+        kept = [stored.profile for stored in found if stored is not None]
+        return merge_profiles(kept) if len(kept) == len(found) else None
 
     def _profile(self, version: Version, by: str, options: Options) -> Profile:
         self.log.notify(Event(kind="running", message=f"profiling v{version.number} by {by}"))
@@ -102,7 +112,7 @@ class Diagnosing:
 
     def __init__(self, testing: Testing, profiling: Profiling) -> None:
         self.testing, self.profiling, self.log = testing, profiling, testing.log
-        self._known: dict[tuple[int, int], Diagnosis | None] = {}  # by version and number of its trials
+        self._known: dict[tuple[int, int, int], Diagnosis] = {}  # by version, its trials, the lessons
 
     def diagnose(self, reference: Reference = "latest", by: str = "", *, again: bool = False) -> Diagnosis:
         """The diagnosis of a version. What its test counted at full size is enough; nothing is run then.
@@ -116,6 +126,7 @@ class Diagnosing:
             version = self.log.version(version.number)
         measured = version.trials[-1].outcome.timing is not None
         if by or measured:
+            self._known.clear()
             found = _diagnose(version, self.profiling.profile(version.number, by or ON_GPU, {}, again=again))
         else:
             found = self.find_known(version)
@@ -126,11 +137,18 @@ class Diagnosing:
         return found
 
     def find_known(self, version: Version) -> Diagnosis | None:
-        """The diagnosis from what a version's test counted, without any run; None if that is not enough."""
-        key = version.number, len(version.trials)
+        """The diagnosis without any run, from what a version's test counted, or from a kept profile of a GPU; None
+        without both.
+        """
+        learned = lessons.path()
+        stamp = learned.stat().st_mtime_ns if learned is not None and learned.is_file() else 0
+        key = version.number, len(version.trials), stamp
         if key not in self._known:
-            profile = self._counted(version)
-            self._known[key] = _diagnose(version, profile) if profile is not None else None
+            profile = self._find_profile(version)
+            made = _diagnose(version, profile) if profile is not None else None
+            if made is None:
+                return None
+            self._known[key] = made
         return self._known[key]
 
     def try_diagnose(self, version: Version) -> Diagnosis | None:
@@ -140,19 +158,20 @@ class Diagnosing:
         except (UserError, Unavailable):
             return None
 
-    def _counted(self, version: Version) -> Profile | None:
-        """The profile from what a version's test counted at full size; None if it counted nothing."""
+    def _find_profile(self, version: Version) -> Profile | None:
+        """The profile from what a version's test counted at full size, else the one that the session keeps."""
         if not version.trials:
             return None
-        return profile_full_size(self.log.facts, version.proposal.candidate.source, version.trials[-1].outcome)
+        outcome, source = version.trials[-1].outcome, version.proposal.candidate.source
+        return profile_full_size(self.log.facts, source, outcome) or self.profiling.find_kept(version, ON_GPU)
 
     def questions(self, version: Version) -> tuple[str, ...]:
         """The questions of all probes, if there is a profile of the version that they can look at."""
-        return directives.list_questions(probes.load_probes()) if self._counted(version) is not None else ()
+        return directives.list_questions(probes.load_probes()) if self._find_profile(version) is not None else ()
 
     def add_probe_tool(self, tools: Tools, version: Version) -> Tools:
         """A model's tools, and `probe`: what one probe says about a version."""
-        profile, verdict = self._counted(version), version.trials[-1].verdict
+        profile, verdict = self._find_profile(version), version.trials[-1].verdict
         known = probes.load_probes()
 
         def call(name: str, arguments: str) -> str:

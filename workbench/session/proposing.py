@@ -87,15 +87,15 @@ class Proposing:
             diagnosis=self.diagnosing.find_known(base) if base is not None else None,
         )
 
-    def apply_advice(self, found: Diagnosis, base: Version, number: int) -> Version | None:
-        """Make and test the version that follows one advice of a diagnosis of `base`, counted from 1.
+    def apply_advice(self, found: Diagnosis, base: Version, which: int | str) -> Version | None:
+        """Make and test the version that follows one advice of a diagnosis of `base`: a probe's, or by number from 1.
 
         For a version in muCUTLASS the planner moves the advised setting. Where that gives no program, the session's
         model gets the advice as a directive. Without a model None; the last note says what to do.
         """
-        advice = choose_advice(found, number)
+        advice = choose_advice(found, which)
         ask = dataclasses.replace(self._make_ask(base), diagnosis=found, depth=base.proposal.depth + 1)
-        made = self._run_proposer(plugins.load("proposer", DEFAULTS.proposer), ask, {"advice": number})
+        made = self._run_proposer(plugins.load("proposer", DEFAULTS.proposer), ask, {"advice": which})
         if made is not None:
             return made
         if self.model.why_not() is not None:

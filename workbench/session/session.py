@@ -241,15 +241,17 @@ class Session(LogReader, TestSettings):
         return self._thread.run(lambda: self._diagnosing.diagnose(version, by, again=again))
 
     def known_diagnosis(self, version: Reference = "latest") -> Diagnosis | None:
-        """The diagnosis from what a version's test counted; None if that is not enough. Runs nothing, waits for
-        nothing.
+        """The diagnosis from what a version's test counted, or from a kept profile of a GPU; None without both.
+
+        It runs nothing and waits for nothing.
         """
         return self._diagnosing.find_known(self.version(version))
 
     def apply_advice(
-        self, version: Reference = "latest", number: int = 1, *, by: str = "", again: bool = False
+        self, version: Reference = "latest", advice: int | str = 1, *, by: str = "", again: bool = False
     ) -> Version | None:
-        """Make and test the version that follows an advice of `diagnose`, counted from 1; its parent is `version`.
+        """Make and test the version that follows an advice of `diagnose`, its parent being `version`. `advice` is its
+        probe, or its number from 1.
 
         A program in muCUTLASS gets the advised setting; else the session's model gets the advice. None if neither is
         possible: the last note says why.
@@ -257,7 +259,7 @@ class Session(LogReader, TestSettings):
 
         def apply() -> Version | None:
             found = self._diagnosing.diagnose(version, by, again=again)
-            return self._proposing.apply_advice(found, self.version(version), number)
+            return self._proposing.apply_advice(found, self.version(version), advice)
 
         return self._thread.run(apply)
 

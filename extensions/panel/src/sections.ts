@@ -79,7 +79,7 @@ export function advice(state: State, send: Send): HTMLElement {
   if (top.code) box.append(element("p", {}, element("code", {}, top.code)));
   if (top.evidence) box.append(element("p", { class: "cg-quiet" }, top.evidence));
   box.append(element("p", {}, `Change: ${top.action}.`), element("p", { class: "cg-quiet" }, `Gain: ${top.gain}.`));
-  if (top.way === "apply") box.append(button("Make this proposal", { "data-key": "advice", class: "cg-step", "aria-label": `Make the proposal that follows this advice on v${state.shown}` }, () => send("apply", { version: state.shown, advice: top.number })));
+  if (top.way === "apply") box.append(button("Make this proposal", { "data-key": "advice", class: "cg-step", "aria-label": `Make this proposal: ${top.probe}, v${state.shown}` }, () => send("apply", { version: state.shown, advice: top.probe })));
   else box.append(element("p", { class: "cg-quiet" }, top.way));
   found.append(box);
   if (more > 0) found.append(element("p", { class: "cg-quiet" }, `${more} more: %cutegen diagnose v${state.shown}`));

@@ -36,7 +36,7 @@ export interface Kernel {
 }
 
 export interface TopAdvice {
-  number: number;
+  probe: string;
   severity: "high" | "medium" | "low";
   cause: string;
   action: string;

@@ -73,6 +73,7 @@ def _argument_values(session: Session | None, argument: Argument) -> list[str]:
         "session": Session.names,
         "proposer": lambda: plugins.names("proposer"),
         "profiler": lambda: plugins.names("profiler"),
+        "probe": lambda: plugins.names("probe"),
         "executor": lambda: (plugins.DEFAULTS.executor, *plugins.names("executor")),
         "device": devices.names,
         "operation": lambda: OPERATIONS,

@@ -66,13 +66,6 @@ def parse_jobs(text: str) -> int:
     return int(text)
 
 
-def parse_count(text: str) -> int:
-    """Parse the number of an entry of a list: 1, 2, ..."""
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an entry (1, 2, ...)")
-    return int(text)
-
-
 def parse_names(text: str) -> tuple[str, ...]:
     """Parse names such as `speed,memory`."""
     return tuple(filter(None, text.split(",")))

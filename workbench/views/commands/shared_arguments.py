@@ -7,7 +7,7 @@ import dataclasses
 from workbench.analysis import devices
 from workbench.plugins import DEFAULTS
 from workbench.policies import accept_rules
-from workbench.views.commands.parsing import parse_count, parse_names, parse_setting, parse_size, parse_steps, parse_tie
+from workbench.views.commands.parsing import parse_names, parse_setting, parse_size, parse_steps, parse_tie
 from workbench.views.commands.table import Argument
 
 WORDS = Argument(flags=("words",), nargs="*", default=(), about="free text")
@@ -214,10 +214,10 @@ DIAGNOSE = (
     ),
     Argument(
         flags=("--apply",),
-        parse=parse_count,
-        metavar="N",
-        about="make the version that follows advice N: the next untried program with that setting changed, else the "
-        "model writes it",
+        metavar="PROBE",
+        kind="probe",
+        about="make the version that follows this advice (its probe, or its number): the next untried program with the "
+        "setting changed, else the model writes it",
     ),
 )
 MODEL_SETTINGS = {  # name -> help; the names are those of `Session.model`

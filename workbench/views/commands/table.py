@@ -19,6 +19,7 @@ Kind = Literal[
     "session",
     "proposer",
     "profiler",
+    "probe",
     "executor",
     "device",
     "operation",

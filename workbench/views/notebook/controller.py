@@ -294,8 +294,8 @@ class SessionController:
         if name == "repair":
             version = session.repair(read_reference(message.get("version")) or "latest", by, **options)
         elif name == "apply":
-            chosen, number = read_reference(message.get("version")) or "latest", read_number(message.get("advice") or 1)
-            version = session.apply_advice(chosen, number)
+            chosen = read_reference(message.get("version")) or "latest"
+            version = session.apply_advice(chosen, read_reference(message.get("advice")) or 1)
         elif name in ("test", "profile"):
             version = session.version(read_reference(message.get("version")) or "latest")
             if name == "profile":

@@ -74,7 +74,7 @@ class ProfileTable(TypedDict):
 class TopAdvice(TypedDict):
     """The first advice of a diagnosis. `way` is "apply" where one command makes the change, else words."""
 
-    number: int
+    probe: str
     severity: str
     cause: str
     action: str
@@ -317,9 +317,9 @@ def _kernel_row(build: KernelBuild, made: Profile | None) -> KernelRow:
 
 
 def advice_view(version: Version | None, found: Diagnosis | None, *, has_model: bool) -> AdviceView:
-    """The first advice on a version, from what its test counted. `has_model` says whether a model can follow it."""
+    """The first advice on a version, from `Session.known_diagnosis`. `has_model` says whether a model can follow it."""
     if version is None or found is None:
-        what = "no version yet" if version is None else "not diagnosed: its test counted nothing at full size"
+        what = "no version yet" if version is None else f"not diagnosed yet: %cutegen diagnose v{version.number}"
         return {"head": "", "top": None, "more": 0, "note": what}
     room = f", {found.room:.3g}x the attainable bound" if found.room is not None else ""
     head = f"v{version.number} is limited by {found.bottleneck} ({found.provenance}){room}"
@@ -329,7 +329,7 @@ def advice_view(version: Version | None, found: Diagnosis | None, *, has_model: 
     advice, place = found.advice[0], directives.locate(found.advice[0], version.proposal.candidate.source)
     can_apply = has_model or bool(diagnosis.first_move(version, advice))
     top: TopAdvice = {
-        "number": 1,
+        "probe": advice.probe,
         "severity": advice.severity,
         "cause": advice.cause,
         "action": advice.action,

@@ -127,7 +127,8 @@ def inline_svg(drawing: str) -> str:
 
 def html_figure(drawing: str, listed: str) -> str:
     """A drawing with its numbers folded below."""
-    return f'<figure style="margin:0 0 8px">{inline_svg(drawing)}<details><summary>numbers</summary>{listed}</details></figure>'
+    numbers = f"<details><summary>numbers</summary>{listed}</details>"
+    return f'<figure style="margin:0 0 8px">{inline_svg(drawing)}{numbers}</figure>'
 
 
 def draw_bars(

@@ -18,7 +18,7 @@ MOST_EXAMPLES = 3  # advice with an example beside it
 COLUMNS = 108
 COLOURS = {"high": "#c0504d", "medium": "#b8740b", "low": "#7a7a7a"}
 MARKS = {"high": "▲", "medium": "△", "low": "▽"}
-Way = Callable[[int, Advice], str]  # (number, advice) -> how to make the change
+Way = Callable[[Advice], str]  # how to make the change
 
 
 def diagnosis_report(version: Version, found: Diagnosis, way: Way) -> MimeBundle:
@@ -26,7 +26,7 @@ def diagnosis_report(version: Version, found: Diagnosis, way: Way) -> MimeBundle
     source = version.proposal.candidate.source
     head = _head(version, found)
     shown = () if found.exhausted else found.advice
-    blocks = [_Block(number, advice, source, way(number, advice)) for number, advice in enumerate(shown, 1)]
+    blocks = [_Block(number, advice, source, way(advice)) for number, advice in enumerate(shown, 1)]
     skipped = _skipped(found)
     text = "\n".join([*head, *(block.text() for block in blocks), *([skipped] if skipped else [])])
     page = "".join(f'<p style="margin:2px 0">{html.escape(line.strip())}</p>' for line in head[1:])
@@ -47,13 +47,13 @@ def notebook_way(version: Version, *, has_model: bool) -> Way:
 
 
 def session_way(version: Version, command: str, *, has_model: bool) -> Way:
-    """How to make the change of an advice in a session. `command` lacks the number of the advice."""
+    """How to make the change of an advice in a session. `command` lacks the advice's probe."""
 
-    def say(number: int, advice: Advice) -> str:
+    def say(advice: Advice) -> str:
         if first_move(version, advice):
-            return f"{command} {number}"
+            return f"{command} {advice.probe}"
         if has_model:
-            return f"{command} {number} (the model writes it)"
+            return f"{command} {advice.probe} (the model writes it)"
         return "by hand: %%cutegen edit in a notebook; with a model set (%cutegen model) one command asks it"
 
     return say
@@ -62,7 +62,7 @@ def session_way(version: Version, command: str, *, has_model: bool) -> Way:
 def file_way(version: Version, problem: str) -> Way:
     """How to make the change of an advice for a candidate on the command line."""
 
-    def say(number: int, advice: Advice) -> str:
+    def say(advice: Advice) -> str:
         moved = first_move(version, advice)
         return f'cutegen test {problem} "{moved}"' if moved else "by hand, in the file"
 

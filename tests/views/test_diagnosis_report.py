@@ -1,0 +1,86 @@
+"""What `diagnose` shows: class, room, advice with line, bars, gains and command; nothing to gain; skipped probes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
+from test_directives import ADVICE, FOUND, SOURCE
+
+from workbench.records import Candidate, Measure, Proposal, Version
+from workbench.views.notebook import view_model
+from workbench.views.plots import measures
+from workbench.views.text.diagnosis import diagnosis_report, file_way, notebook_way
+
+
+def version(source: str = SOURCE, program: str | None = None) -> Version:
+    made = Proposal(candidate=Candidate(source=source, program=program), title="t", reason="", by="test")
+    return Version(number=3, parent=None, proposal=made, source_hash="h", path="")
+
+
+def test_an_advice_has_its_line_its_bars_its_gains_and_its_command() -> None:
+    shown = diagnosis_report(
+        version(program="softmax(x)"), FOUND, notebook_way(version(program="softmax(x)"), has_model=False)
+    )
+    for text in (shown.text, shown.html):
+        assert "v3 is limited by memory (counted on H200, case full)" in text and "6x the attainable bound" in text
+        assert "line 3 | value = x[lane * 64]" in text and "at most 5.00x here" in text
+        assert "%cutegen diagnose v3 --apply coalescing" in text and "let consecutive threads" in text
+    assert "8.0x, limit 1.2x" in shown.text and "8.0x, limit 1.2x" in shown.html and "1. ▲ HIGH" in shown.text
+    ET.fromstring(shown.svg)
+
+
+def test_texts_are_escaped() -> None:
+    hostile = dataclasses.replace(ADVICE, cause="<script>alert(1)</script>", pattern="<img src=x>")
+    source = "\n\nvalue = '<b>'\n"
+    shown = diagnosis_report(
+        version(source), dataclasses.replace(FOUND, advice=(hostile,)), notebook_way(version(source), has_model=False)
+    )
+    assert not any(tag in shown.html for tag in ("<script", "<img", "<b>"))
+
+
+def test_nothing_to_gain_is_said_instead_of_advice() -> None:
+    shown = diagnosis_report(version(), dataclasses.replace(FOUND, room=1.02), notebook_way(version(), has_model=False))
+    assert "Nothing to gain here" in shown.text and "Nothing to gain here" in shown.html
+    assert "coalescing" not in shown.text
+
+
+def test_skipped_probes_take_one_line() -> None:
+    found = dataclasses.replace(FOUND, skipped=(("a", "not for memory problems"), ("b", "not for memory problems")))
+    shown = diagnosis_report(version(), found, notebook_way(version(), has_model=False))
+    assert shown.text.splitlines()[-1] == "not asked: a, b (not for memory problems)"
+    assert "<summary>2 probes were not asked</summary>" in shown.html
+
+
+def test_the_way_depends_on_the_program_and_the_model() -> None:
+    program = version(program="softmax(x) .threads_per_row(32)")
+    moved = file_way(program, "softmax")(ADVICE)
+    assert moved.startswith('cutegen test softmax "softmax(x)') and ".vector(" in moved
+    assert file_way(version(), "softmax")(ADVICE) == "by hand, in the file"
+    assert "by hand" in notebook_way(version(), has_model=False)(ADVICE)
+    assert notebook_way(version(), has_model=True)(ADVICE).endswith("--apply coalescing (the model writes it)")
+
+
+def test_bars_have_their_limit_as_a_mark() -> None:
+    found = [Measure(name="low", value=0.25, limit=0.5, unit="%"), Measure(name="no limit", value=3.0)]
+    low, free = measures.write_measures(found)
+    bar = low.split("  ")[-2].strip()
+    assert bar.index("|") == measures.CELLS // 2 and bar.count("█") == measures.CELLS // 4 and "|" not in free
+    root = ET.fromstring(measures.draw_measures(found))
+    lines = [node for node in root.iter() if node.tag.endswith("line")]
+    assert len(lines) == 1 and float(lines[0].get("x1", 0)) == measures.LEFT + measures.SPAN / 2
+    assert measures.draw_measures([]) == ""
+
+
+def test_the_panel_gets_the_first_advice_in_short() -> None:
+    seen = view_model.advice_view(version(program="softmax(x)"), FOUND, has_model=False)
+    assert seen["top"] is not None and seen["top"]["probe"] == "coalescing" and seen["top"]["way"] == "apply"
+    assert seen["top"]["code"] == "line 3: value = x[lane * 64]" and seen["more"] == 0
+    by_hand = view_model.advice_view(version(), FOUND, has_model=False)["top"]
+    assert by_hand is not None and by_hand["way"].startswith("edit it by hand")
+    no_room = view_model.advice_view(version(), dataclasses.replace(FOUND, room=1.0), has_model=False)
+    assert no_room["top"] is None and "nothing to gain" in no_room["note"]
+    assert "%cutegen diagnose v3" in view_model.advice_view(version(), None, has_model=False)["note"]
