@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from workbench.probes.signals import Signals, read_signals
@@ -76,14 +77,31 @@ def worst_line(lines: Sequence[LineProfile], amount: Callable[[LineProfile], flo
     return found.line if found is not None and amount(found) > 0 else None
 
 
-def most_waited(lines: Sequence[LineProfile], *reasons: str) -> int | None:
-    """The line where warps wait longest, for one of these reasons if samples have reasons."""
+def most_waited(lines: Sequence[LineProfile], *reasons: str, text: str = "") -> int | None:
+    """The line where warps wait longest, for one of these reasons if samples have reasons. Lines whose text matches
+    the pattern `text` come before all others: the emulator's waiting has no reasons.
+    """
+    if text:
+        named = most_waited([line for line in lines if re.search(text, line.text)], *reasons)
+        if named is not None:
+            return named
 
     def amount(line: LineProfile) -> float:
         named = sum(count for reason, count in line.stalls if reason in reasons)
         return named or sum(count for reason, count in line.stalls if reason == "waiting")
 
     return worst_line(lines, amount)
+
+
+def launch_line(source: str, kernel: str = "") -> int | None:
+    """The line that gives a launch its grid; of several launches the one whose function `kernel` is named after."""
+    texts = source.splitlines()
+    grids = [at for at, text in enumerate(texts) if re.search(r"\bgrid\s*=", text)]
+    for at in grids:
+        called = re.findall(r"(\w+)\([^()]*\)\s*\.launch\(", " ".join(texts[max(at - 2, 0) : at + 1]))
+        if called and re.search(rf"(^|_){called[-1]}(_|$)", kernel):
+            return at + 1
+    return grids[-1] + 1 if grids else None
 
 
 def excess_sectors(line: LineProfile) -> float:

@@ -52,7 +52,7 @@ class TensorCores(KernelProbe):
             action="use warpgroups (wgmma) with operands in shared memory, loaded by TMA",
             evidence=(Measure(name="tensor cores", value=kernel.busy["tensor cores"], limit=UNFED, unit="%"),),
             changes=moves(("schedule", MORE)),
-            line=most_waited(profile.lines, "math_pipe_throttle"),
+            line=most_waited(profile.lines, "math_pipe_throttle", text=r"\bgemm\("),
             pattern="wgmma warpgroup mma tma pipeline",
         )
 
@@ -69,6 +69,8 @@ class TensorFeed(KernelProbe):
         share = kernel.busy["tensor cores"]
         if not kernel.metrics.tensor_flops or not 0.02 < share < UNFED or kernel.busy["DRAM"] > UNFED:
             return None
+        if kernel.device.arch == "sm_90a" and kernel.metrics.wgmma is False:
+            return None  # `tensor_cores` advises to change the whole path
         return self.advise(
             kernel,
             profile,
@@ -77,7 +79,7 @@ class TensorFeed(KernelProbe):
             action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
             evidence=(Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),),
             changes=moves(("tile", MORE), ("schedule", OTHER), ("cluster", MORE), ("stages", MORE)),
-            line=most_waited(profile.lines, "gmma", "math_pipe_throttle"),
+            line=most_waited(profile.lines, "gmma", "math_pipe_throttle", text=r"\bgemm\(|wait_group|consumer_wait"),
             pattern="cooperative pingpong warpgroup tile",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
@@ -16,6 +17,10 @@ SHARED_L2 = 0.4  # share of L2 (inferred)
 SHARED_ROOM = 1.5  # a further stage must fit: limit of an SM over what a CTA uses (inferred)
 MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "memory")
 BARRIER_STALLS = ("barrier", "membar")
+AT_BARRIER = r"sync_threads|barrier|sync_warp|cluster_(arrive|wait)"  # text of lines where warps meet
+TMA_COPY = r"cute\.copy\(\s*tma|cute\.copy\($"
+AT_COPIES = r"consumer_wait|wait_group|mbarrier_wait"  # text of lines that wait for asynchronous copies
+PRODUCT = re.compile(r"\bgemm\(|warpgroup\.wait_group|\.advance\(\)|consumer_release")  # text of a main loop's lines
 ASYNC = re.compile(r"cp_async|cpasync|CopyG2S|PipelineTma|make_tiled_tma_atom")
 
 
@@ -34,7 +39,7 @@ class MemoryLatency(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({LATENCY: 0.6}),
+            gain=kernel.gain({LATENCY: 1 - 0.45 * share}),
             cause=f"warps wait for memory in {share:.0%} of their stalls; DRAM is busy for {kernel.busy['DRAM']:.0%}",
             action="start more loads before the first is needed: unroll, wider vectors, several rows at a time, "
             "asynchronous copies in stages, or more resident warps",
@@ -78,7 +83,7 @@ class BarrierStalls(KernelProbe):
             "or named barriers and a producer warp",
             evidence=(Measure(name="stalls at barriers", value=share, limit=BARRIER, unit="%"),),
             changes=moves(("threads_per_row", LESS), ("parts", OTHER), ("schedule", OTHER), ("threads", LESS)),
-            line=most_waited(profile.lines, *BARRIER_STALLS),
+            line=most_waited(profile.lines, *BARRIER_STALLS, text=AT_BARRIER),
             pattern="warp reduce shuffle named barrier",
         )
 
@@ -112,7 +117,7 @@ class PipelineDepth(KernelProbe):
                 ),
             ),
             changes=moves(("stages", MORE)),
-            line=most_waited(profile.lines, *MEMORY_STALLS),
+            line=most_waited(profile.lines, *MEMORY_STALLS, text=AT_COPIES),
             pattern="multistage pipeline stages cp.async tma",
         )
 
@@ -138,7 +143,8 @@ class TmaAndClusters(KernelProbe):
             action="put two CTAs into a cluster that share an operand by TMA multicast",
             evidence=(Measure(name="L2", value=kernel.busy["L2"], limit=SHARED_L2, unit="%"),),
             changes=moves(("cluster", MORE)),
-            line=most_waited(profile.lines, *MEMORY_STALLS),
+            line=worst_line(profile.lines, lambda line: line.sectors or 0.0)
+            or most_waited(profile.lines, text=TMA_COPY),
             pattern="tma multicast cluster",
         )
 
@@ -182,7 +188,11 @@ def _after_stores(lines: tuple[LineProfile, ...]) -> tuple[float, int | None]:
     whole = sum(_waiting(line) for line in lines)
     if first is None or not whole:
         return 0.0, None
-    late = [line for line in lines if line.line >= first]
+    products = [line.line for line in lines if PRODUCT.search(line.text)]
+    if products and products[-1] < first:
+        first = products[-1] + 1
+    end = products[0] if products and products[0] > first else math.inf  # the product is written below the epilogue
+    late = [line for line in lines if first <= line.line < end]
     return sum(map(_waiting, late)) / whole, worst_line(late, _waiting)
 
 

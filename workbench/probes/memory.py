@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workbench.probes.base import (
     LESS,
     MORE,
@@ -13,11 +15,12 @@ from workbench.probes.base import (
     worst_line,
 )
 from workbench.probes.signals import Signals
-from workbench.records import Advice, Bound, Measure, Profile
+from workbench.records import Advice, Bound, KernelMetrics, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
 WIDE = 16  # bytes of the widest access of a thread
 NARROW = 8.0  # mean bytes of an access that are worth widening (inferred)
+MISSES = 0.1  # L1 hit rate of a kernel that streams (inferred)
 AGAIN = 1.2  # DRAM reads over the least (inferred)
 REPEATED = 1.5  # requested bytes over those that come from beyond L1 (inferred)
 FULL = 0.8  # share of DRAM's rate (KernelPro's trigger)
@@ -92,14 +95,19 @@ class L2Locality(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: DRAM traffic of the call over AGAIN times the problem's least bytes."""
-        moved = sum((item.dram_read_bytes or 0.0) + (item.dram_write_bytes or 0.0) for item in profile.kernels)
-        if bound is None or not bound.least_bytes or moved / bound.least_bytes <= AGAIN:
+        if bound is None or not bound.least_bytes:
             return None
+        several = len(profile.kernels) > 1
+        moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, several) for item in profile.kernels)
         ratio = moved / bound.least_bytes
+        if ratio <= AGAIN:
+            return None
+        if several:  # the call as a whole: its kernels are bound by the same bytes
+            kernel = replace(kernel, share=1.0)
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({"DRAM": 1 / ratio, "latency": 1 / ratio}),
+            gain=kernel.gain({"DRAM": 1 / ratio, "latency": 1 / ratio, **({"L2": 1 / ratio} if several else {})}),
             cause=f"DRAM moves {ratio:.1f}x the bytes that the problem needs",
             action="let CTAs that share data run at the same time (raster, clusters), use larger tiles, or keep the "
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",
@@ -108,6 +116,18 @@ class L2Locality(KernelProbe):
             line=most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )
+
+
+def _dram_bytes(item: KernelMetrics, least: float, l2_bytes: float, several: bool) -> float:
+    """DRAM bytes of a kernel. Where they are not measured, the model gives the launches of a call the problem's least
+    bytes together; a kernel that streams more than L2 holds past L1 moves its own, at most the problem's.
+    """
+    moved = (item.dram_read_bytes or 0.0) + (item.dram_write_bytes or 0.0)
+    asked = item.l1_ideal_bytes or 0.0
+    streams = asked > 2 * l2_bytes and item.l1_hit_rate is not None and item.l1_hit_rate < MISSES
+    if not several or item.provenance == "measured" or item.tensor_flops or not streams:
+        return moved
+    return max(moved, min(asked, least))
 
 
 class RepeatedReads(KernelProbe):
@@ -119,9 +139,9 @@ class RepeatedReads(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: L1 or L2 are busier than DRAM, with more bytes requested than the problem has."""
-        asked = kernel.metrics.l1_bytes
-        if not asked or bound is None or not bound.least_bytes:
-            return None
+        asked = kernel.metrics.l1_ideal_bytes or kernel.metrics.l1_bytes  # without what `coalescing` is about
+        if not asked or bound is None or not bound.least_bytes or kernel.metrics.tensor_flops:
+            return None  # tiles of tensor cores: `tensor_feed` and `tma_clusters`
         ratio = asked / bound.least_bytes
         cached = max(kernel.busy["L1"], kernel.busy["L2"])
         if ratio <= REPEATED or cached <= kernel.busy["DRAM"]:
