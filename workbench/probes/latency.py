@@ -106,7 +106,7 @@ class PipelineDepth(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({LATENCY: 0.5}),
+            gain=kernel.gain({LATENCY: 1 - 0.6 * share}),
             cause=f"{share:.0%} of the stalls wait for copies, and {used / 1024:.0f} KB of shared memory are used of "
             f"{kernel.device.shared_bytes_per_block / 1024:.0f}",
             action="add stages: copies of later tiles run while this one is computed",
@@ -131,8 +131,8 @@ class TmaAndClusters(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: a Hopper kernel with wgmma and no cluster, while L2 is busy for over SHARED_L2 of the time."""
-        if kernel.device.arch != "sm_90a" or not kernel.metrics.tensor_flops or kernel.metrics.wgmma is False:
-            return None  # without wgmma `tensor_cores` advises to change the whole path
+        if kernel.device.arch != "sm_90a" or not kernel.metrics.tensor_flops or kernel.on_slow_path:
+            return None
         if kernel.metrics.cluster != 1 or kernel.busy["L2"] < SHARED_L2:
             return None
         return self.advise(
@@ -160,7 +160,7 @@ class EpilogueCost(KernelProbe):
         """Trigger: in a kernel with tensor cores, over EPILOGUE of the waiting is at lines of the store or after it."""
         if not kernel.metrics.tensor_flops:
             return None
-        share, line = _after_stores(profile.lines)
+        share, line = waiting_after_stores(profile.lines)
         if share <= EPILOGUE:
             return None
         return self.advise(
@@ -182,16 +182,18 @@ def _copies(kernel: Signals, source: str) -> bool:
     return bool(ASYNC.search(source)) if counted is None else counted
 
 
-def _after_stores(lines: tuple[LineProfile, ...]) -> tuple[float, int | None]:
+def waiting_after_stores(lines: tuple[LineProfile, ...]) -> tuple[float, int | None]:
     """(share of all waiting at lines from the first store of results on, the line there with the most)."""
     first = min((line.line for line in lines if line.stored_bytes), default=None)
     whole = sum(_waiting(line) for line in lines)
     if first is None or not whole:
         return 0.0, None
     products = [line.line for line in lines if PRODUCT.search(line.text)]
-    if products and products[-1] < first:
-        first = products[-1] + 1
-    end = products[0] if products and products[0] > first else math.inf  # the product is written below the epilogue
+    before = [line for line in products if line < first]
+    if before:
+        first, end = before[-1] + 1, math.inf
+    else:  # the product is written below the epilogue
+        end = products[0] if products else math.inf
     late = [line for line in lines if first <= line.line < end]
     return sum(map(_waiting, late)) / whole, worst_line(late, _waiting)
 

@@ -49,6 +49,11 @@ class Signals:
         """The share of latency."""
         return self.busy[LATENCY]
 
+    @property
+    def on_slow_path(self) -> bool:
+        """Whether it uses Hopper's tensor cores by mma.sync: `tensor_cores` advises to change the whole path."""
+        return self.device.arch == "sm_90a" and bool(self.metrics.tensor_flops) and self.metrics.wgmma is False
+
     def stall_share(self, *reasons: str) -> float:
         """The share of the warps' waiting that has one of these reasons; 0 if nothing is known of it."""
         whole = sum(amount for _, amount in self.metrics.stalls)

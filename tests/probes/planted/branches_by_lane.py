@@ -1,4 +1,4 @@
-"""Twice a matrix. Slow: lane n of a warp loops 4 * n times."""
+"""Twice a matrix. Slow: lane n of a warp adds up its factor in 4 * n + 1 parts."""
 
 import cutlass
 import torch
@@ -13,9 +13,10 @@ def kernel(x: cute.Tensor, y: cute.Tensor):
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     at = block * THREADS + thread
-    scale = cutlass.Float32(2.0)
-    for _ in range(thread % 32 * 4):
-        scale = cute.math.sqrt(scale * 2.0)  # planted
+    turns = thread % 32 * 4 + 1
+    scale, part = cutlass.Float32(0.0), 2.0 / cutlass.Float32(turns)
+    for _ in range(turns):
+        scale += part  # planted
     y[None, at].store(x[None, at].load() * scale)
 
 

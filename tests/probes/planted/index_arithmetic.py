@@ -8,15 +8,22 @@ from cutlass.cute.runtime import from_dlpack
 THREADS, BITS = 256, 28
 
 
+@cute.jit
+def rebuilt(number, mask, step):
+    """The number itself."""
+    rest, place, shift = number, cutlass.Int32(0), cutlass.Int32(0)
+    for _ in range(BITS):
+        place = place | ((rest & mask) << shift)  # planted
+        rest, shift = rest >> step, shift + step  # planted
+    return place
+
+
 @cute.kernel
 def kernel(x: cute.Tensor, y: cute.Tensor, mask: cutlass.Int32, step: cutlass.Int32):
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
-    rest, place, shift = block * THREADS + thread, cutlass.Int32(0), cutlass.Int32(0)
-    for _ in range(BITS):
-        place = place | ((rest & mask) << shift)  # planted
-        rest, shift = rest >> step, shift + step  # planted
-    y[None, place].store(x[None, place].load() * 2.0)
+    at = block * THREADS + thread
+    y[None, rebuilt(at, mask, step)].store(x[None, rebuilt(at, mask, step + mask - 1)].load() * 2.0)
 
 
 @cute.jit

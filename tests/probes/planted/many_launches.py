@@ -19,8 +19,8 @@ def kernel(x: cute.Tensor, y: cute.Tensor):
 def launch(x: cute.Tensor, y: cute.Tensor):
     fours = cute.make_layout((4, cute.size(x) // 4), stride=(1, 4))
     kernel(cute.make_tensor(x.iterator, fours), cute.make_tensor(y.iterator, fours)).launch(
-        grid=[cute.size(x) // 4 // THREADS, 1, 1],
-        block=[THREADS, 1, 1],  # planted
+        grid=[cute.size(x) // 4 // THREADS, 1, 1],  # planted
+        block=[THREADS, 1, 1],
     )
 
 
