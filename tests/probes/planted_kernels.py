@@ -28,10 +28,11 @@ class Planted:
     name: str  # what is slow; of a file, its name
     probe: str  # that must come first
     problem: str  # a shipped problem, or a file of FOLDER/problems
-    program: str = ""  # "" = the file FOLDER/name.py
+    program: str = ""  # "" = a file of FOLDER
     line: str = MARK
     precision: Precision = "declared"
     settings: tuple[tuple[str, int], ...] = ()
+    file: str = ""  # of FOLDER, where its name is another
     edit: tuple[str, str] = ("", "")  # of the emitted text: what is replaced, and by what
 
     def load(self) -> Problem:
@@ -43,7 +44,7 @@ class Planted:
     def source(self, problem: Problem, facts: Facts) -> str:
         """The candidate's text."""
         if not self.program:
-            return (FOLDER / f"{self.name}.py").read_text()
+            return (FOLDER / f"{self.file or self.name}.py").read_text()
         source = compile_program(self.program, binding_of(problem, facts, recognise(facts)))
         old, new = self.edit
         if old not in source:
@@ -68,6 +69,13 @@ BY_FILE = (
     Planted("one_lane_works", "divergence", "row_sum"),
     Planted("barrier_in_loop", "barrier_stalls", "row_sum"),
     Planted("many_launches", "launch_overhead", "doubled", settings=(("rows", 1024), ("columns", 1024))),
+    Planted(
+        "a launch for every 256 KB",
+        "launch_overhead",
+        "doubled",
+        settings=(("rows", 2048), ("columns", 2048)),
+        file="many_launches",
+    ),
     Planted("index_arithmetic", "instruction_mix", "doubled"),
     Planted("shared_memory_held", "occupancy", "doubled"),
     Planted("naive_product", "repeated_reads", "matmul", settings=(("n", 2048),)),
@@ -231,6 +239,16 @@ BY_PROGRAM = (
         f"{GEMM} .cluster(2, 1) .mma(bf16) .schedule(cooperative) .tile(128, 256, 64)",
         precision="bf16",
         settings=(("m", 8192), ("n", 8192), ("k", 512)),
+        line=r"mD\[row \+ i|sD\[i, j|for e in cutlass.range\(lane|i, j = e",
+        edit=("tma_copy is not None", "False"),
+    ),
+    Planted(
+        "results of tf32 stored one by one",
+        "epilogue",
+        "matmul_transposed",
+        f"{GEMM} .cluster(2, 1) .mma(tf32) .schedule(cooperative) .tile(128, 128, 32)",
+        precision="tf32",
+        settings=(("m", 4096), ("n", 8192), ("k", 256)),
         line=r"mD\[row \+ i|sD\[i, j|for e in cutlass.range\(lane|i, j = e",
         edit=("tma_copy is not None", "False"),
     ),

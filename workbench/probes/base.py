@@ -33,7 +33,11 @@ class KernelProbe(Probe):
 
     def look(self, profile: Profile, bound: Bound | None, source: str, /) -> Advice | None:
         """The advice for the kernel with the most to gain; None if no kernel triggers."""
-        found = [advice for kernel in read_signals(profile) if (advice := self.examine(kernel, profile, bound, source))]
+        found = [
+            advice
+            for kernel in read_signals(profile, source)
+            if (advice := self.examine(kernel, profile, bound, source))
+        ]
         return max(found, key=lambda advice: advice.gain, default=None)
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:

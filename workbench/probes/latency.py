@@ -158,7 +158,7 @@ class EpilogueCost(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: in a kernel with tensor cores, over EPILOGUE of the waiting is at lines of the store or after it."""
-        if not kernel.metrics.tensor_flops:
+        if not kernel.metrics.tensor_flops or kernel.on_slow_path:
             return None
         share, line = waiting_after_stores(profile.lines)
         if share <= EPILOGUE:
@@ -184,7 +184,8 @@ def _copies(kernel: Signals, source: str) -> bool:
 
 def waiting_after_stores(lines: tuple[LineProfile, ...]) -> tuple[float, int | None]:
     """(share of all waiting at lines from the first store of results on, the line there with the most)."""
-    first = min((line.line for line in lines if line.stored_bytes), default=None)
+    stores = [line for line in lines if line.stored_bytes]  # of results: the line that stores most
+    first = max(stores, key=lambda line: line.stored_bytes or 0.0).line if stores else None
     whole = sum(_waiting(line) for line in lines)
     if first is None or not whole:
         return 0.0, None

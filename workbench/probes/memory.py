@@ -14,7 +14,7 @@ from workbench.probes.base import (
     moves,
     worst_line,
 )
-from workbench.probes.signals import Signals
+from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, KernelMetrics, LineProfile, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
@@ -114,12 +114,15 @@ class L2Locality(KernelProbe):
         ratio = moved / bound.least_bytes
         if ratio <= AGAIN:
             return None
+        waits = kernel.held_up("DRAM")
         if several:  # the call as a whole: its kernels are bound by the same bytes
             kernel = replace(kernel, share=1.0)
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({"DRAM": 1 / ratio, "latency": 1 / ratio, **({"L2": 1 / ratio} if several else {})}),
+            gain=kernel.gain(
+                {"DRAM": 1 / ratio, LATENCY: 1 - waits * (1 - 1 / ratio), **({"L2": 1 / ratio} if several else {})}
+            ),
             cause=f"DRAM moves {ratio:.1f}x the bytes that the problem needs",
             action="let CTAs that share data run at the same time (raster, clusters), use larger tiles, or keep the "
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",

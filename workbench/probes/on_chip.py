@@ -27,7 +27,7 @@ class BankConflicts(KernelProbe):
         if not used or not conflicts or used / max(used - conflicts, 1.0) <= CONFLICTS:
             return None
         ratio = used / max(used - conflicts, 1.0)
-        waits = min(2 * kernel.busy["shared memory"], 1.0)  # seldom used banks do not hold warps up
+        waits = kernel.held_up("shared memory")
         return self.advise(
             kernel,
             profile,
