@@ -68,6 +68,13 @@ BY_FILE = (
     Planted("branches_by_lane", "divergence", "doubled"),
     Planted("one_lane_works", "divergence", "row_sum"),
     Planted("barrier_in_loop", "barrier_stalls", "row_sum"),
+    Planted(
+        "a barrier a step, short rows",
+        "barrier_stalls",
+        "row_sum",
+        settings=(("rows", 65536), ("columns", 4096)),
+        file="barrier_in_loop",
+    ),
     Planted("many_launches", "launch_overhead", "doubled", settings=(("rows", 1024), ("columns", 1024))),
     Planted(
         "a launch for every 256 KB",
@@ -78,6 +85,13 @@ BY_FILE = (
     ),
     Planted("index_arithmetic", "instruction_mix", "doubled"),
     Planted("shared_memory_held", "occupancy", "doubled"),
+    Planted(
+        "short rows in much shared memory",
+        "occupancy",
+        "doubled",
+        settings=(("rows", 16384), ("columns", 4096)),
+        file="shared_memory_held",
+    ),
     Planted("naive_product", "repeated_reads", "matmul", settings=(("n", 2048),)),
     Planted("rows_read_again", "l2_locality", "softmax"),
     Planted("through_dram", "l2_locality", "doubled"),

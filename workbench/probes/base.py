@@ -86,9 +86,11 @@ def most_waited(lines: Sequence[LineProfile], *reasons: str, text: str = "") -> 
     the pattern `text` come before all others: the emulator's waiting has no reasons.
     """
     if text:
-        named = most_waited([line for line in lines if re.search(text, line.text)], *reasons)
-        if named is not None:
-            return named
+        named = [line for line in lines if re.search(text, line.text)]
+        # the emulator places no waiting on barriers
+        found = most_waited(named, *reasons) or worst_line(named, lambda line: line.executed or 0.0)
+        if found is not None:
+            return found
 
     def amount(line: LineProfile) -> float:
         named = sum(count for reason, count in line.stalls if reason in reasons)
