@@ -148,13 +148,13 @@ def strip(profile: Profile) -> Profile:
     return dataclasses.replace(profile, launches=(), builds=(), lines=lines)
 
 
-def take(out: Path, seconds: float, only: str, *, on_gpu: bool) -> int:
-    """Profile what the file does not have yet; 1 if a kernel could not be profiled."""
+def take(out: Path, seconds: float, only: str, *, on_gpu: bool, planted: bool = False) -> int:
+    """Profile what the file does not have yet, `planted` kernels only or all; 1 if a kernel could not be profiled."""
     done = {row["kernel"] for row in map(json.loads, out.read_text().splitlines())} if out.exists() else set()
     deadline, failed = time.monotonic() + seconds, 0
     words = only.split(",")
     with out.open("a") as file:
-        for subject in (*SUBJECTS, *PLANTED):
+        for subject in (*(() if planted else SUBJECTS), *PLANTED):
             if subject.name in done or not any(word in subject.name for word in words):
                 continue
             if time.monotonic() > deadline:
@@ -251,12 +251,19 @@ def main() -> int:
     taking.add_argument("--seconds", type=float, default=500.0)
     taking.add_argument("--only", default="", help="parts of kernels' names, separated by commas")
     taking.add_argument("--without-gpu", action="store_true", help="the emulator's profile only")
+    taking.add_argument("--only-planted", action="store_true", help="the kernels of tests/probes only")
     comparing = modes.add_parser("compare")
     comparing.add_argument("profiles", type=Path)
     comparing.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.mode == "take":
-        return take(arguments.out, arguments.seconds, arguments.only, on_gpu=not arguments.without_gpu)
+        return take(
+            arguments.out,
+            arguments.seconds,
+            arguments.only,
+            on_gpu=not arguments.without_gpu,
+            planted=arguments.only_planted,
+        )
     rows = [row for row in map(json.loads, arguments.profiles.read_text().splitlines()) if row["measured"]]
     result = compare(rows)
     print(f"agreement {result['agreement']:.3f} of {len(rows)} kernels; first advice equal {result['first_equal']:.2f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from workbench.probes.signals import Signals, read_signals
@@ -32,7 +33,11 @@ class KernelProbe(Probe):
 
     def look(self, profile: Profile, bound: Bound | None, source: str, /) -> Advice | None:
         """The advice for the kernel with the most to gain; None if no kernel triggers."""
-        found = [advice for kernel in read_signals(profile) if (advice := self.examine(kernel, profile, bound, source))]
+        found = [
+            advice
+            for kernel in read_signals(profile, source)
+            if (advice := self.examine(kernel, profile, bound, source))
+        ]
         return max(found, key=lambda advice: advice.gain, default=None)
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
@@ -76,14 +81,33 @@ def worst_line(lines: Sequence[LineProfile], amount: Callable[[LineProfile], flo
     return found.line if found is not None and amount(found) > 0 else None
 
 
-def most_waited(lines: Sequence[LineProfile], *reasons: str) -> int | None:
-    """The line where warps wait longest, for one of these reasons if samples have reasons."""
+def most_waited(lines: Sequence[LineProfile], *reasons: str, text: str = "") -> int | None:
+    """The line where warps wait longest, for one of these reasons if samples have reasons. Lines whose text matches
+    the pattern `text` come before all others: the emulator's waiting has no reasons.
+    """
+    if text:
+        named = [line for line in lines if re.search(text, line.text)]
+        # the emulator places no waiting on barriers
+        found = most_waited(named, *reasons) or worst_line(named, lambda line: line.executed or 0.0)
+        if found is not None:
+            return found
 
     def amount(line: LineProfile) -> float:
         named = sum(count for reason, count in line.stalls if reason in reasons)
         return named or sum(count for reason, count in line.stalls if reason == "waiting")
 
     return worst_line(lines, amount)
+
+
+def launch_line(source: str, kernel: str = "") -> int | None:
+    """The line that gives a launch its grid; of several launches the one whose function `kernel` is named after."""
+    texts = source.splitlines()
+    grids = [at for at, text in enumerate(texts) if re.search(r"\bgrid\s*=", text)]
+    for at in grids:
+        called = re.findall(r"(\w+)\([^()]*\)\s*\.launch\(", " ".join(texts[max(at - 2, 0) : at + 1]))
+        if called and re.search(rf"(^|_){called[-1]}(_|$)", kernel):
+            return at + 1
+    return grids[-1] + 1 if grids else None
 
 
 def excess_sectors(line: LineProfile) -> float:

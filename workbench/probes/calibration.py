@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 
 from workbench.records import record
 from workbench.wire import from_plain
+
+PRIOR = 10  # fires that the mean of all probes counts as, for a probe with few or none (chosen)
+EVEN = 0.5
 
 
 @record
@@ -21,6 +25,16 @@ class Calibrated:
     hits: int = 0
     hit_rate: float | None = None
     mean_gain: float | None = None  # geometric mean of the speed-up by the first advised change that was measured
+
+    def expect(self, pooled: float) -> float:
+        """The hit rate to expect: `pooled`, that of all probes together, counts as PRIOR fires."""
+        return (self.hits + PRIOR * pooled) / (self.fires + PRIOR)
+
+
+def pooled_rate(known: Mapping[str, Calibrated]) -> float:
+    """The hit rate of all probes together; EVEN if nothing was calibrated."""
+    fires = sum(item.fires for item in known.values())
+    return sum(item.hits for item in known.values()) / fires if fires else EVEN
 
 
 @functools.cache

@@ -9,13 +9,12 @@ from dataclasses import replace
 from workbench import plugins
 from workbench.probes import two_stage
 from workbench.probes.base import LEAST, severity_of
-from workbench.probes.calibration import Calibrated, calibrated
+from workbench.probes.calibration import Calibrated, calibrated, pooled_rate
 from workbench.probes.signals import Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, Diagnosis, Experience, Profile
 
 WEIGHT = 10  # a landscapes' hit rate counts as so many changes of the user's own (chosen)
-UNKNOWN = 0.1  # hit rate of a probe that was not calibrated (the order of KernelPro's rates)
 
 
 @functools.cache
@@ -32,12 +31,13 @@ def diagnose(
     seconds: float | None = None,
     probes: Iterable[Probe] | None = None,
     experience: Mapping[str, Experience] | None = None,
+    rates: Mapping[str, Calibrated] | None = None,
 ) -> Diagnosis | None:
     """The diagnosis of a profile; None if no kernel of it has a time.
 
     `seconds` is the call's time that the verdict states (default: the sum of the kernels'). `probes` are asked instead
     of the installed ones that suit the class. `experience` is what earlier changes on a probe's advice brought this
-    user; it counts beside the landscapes' rates.
+    user; it counts beside the landscapes' rates, which are the shipped ones unless `rates` are given.
     """
     kernels = read_signals(profile)
     if not kernels:
@@ -46,6 +46,7 @@ def diagnose(
     analytic = two_stage.classify_bound(bound) if bound is not None else measured
     chosen, note = two_stage.choose_class(analytic, measured)
     room = _room(kernels, bound, seconds)
+    known = calibrated() if rates is None else rates
     asked, skipped = _filter(load_probes() if probes is None else probes, chosen, measured, all_of=probes is not None)
     found = [advice for probe in asked if (advice := probe.look(profile, bound, source)) is not None]
     return Diagnosis(
@@ -58,7 +59,7 @@ def diagnose(
         note=note,
         seconds=seconds or sum(kernel.seconds for kernel in kernels),
         room=room,
-        advice=rank(_limit(advice, room, experience or {}) for advice in found),
+        advice=_rank((_limit(advice, room, experience or {}, known) for advice in found), known),
         skipped=skipped,
     )
 
@@ -86,10 +87,12 @@ def _filter(
     return tuple(asked), tuple(skipped)
 
 
-def _limit(advice: Advice, room: float | None, experience: Mapping[str, Experience]) -> Advice:
+def _limit(
+    advice: Advice, room: float | None, experience: Mapping[str, Experience], rates: Mapping[str, Calibrated]
+) -> Advice:
     """The advice with the hit rates of its probe, and no more gain than the bound leaves."""
     own = experience.get(advice.probe, Experience())
-    known = calibrated().get(advice.probe, Calibrated())
+    known = rates.get(advice.probe, Calibrated())
     gain = advice.gain if room is None else max(min(advice.gain, room), 1.0)
     return replace(
         advice,
@@ -102,13 +105,14 @@ def _limit(advice: Advice, room: float | None, experience: Mapping[str, Experien
     )
 
 
-def rank(found: Iterable[Advice]) -> tuple[Advice, ...]:
-    """Advice in the order of its worth: the gain that is left times how often such advice helped, then by name."""
+def _rank(found: Iterable[Advice], rates: Mapping[str, Calibrated]) -> tuple[Advice, ...]:
+    """Advice in the order of its worth: the gain that is left times how often such advice helps, then by name."""
+    pooled = pooled_rate(rates)
+
+    def worth(advice: Advice) -> float:
+        expected = rates.get(advice.probe, Calibrated()).expect(pooled)
+        rate = (WEIGHT * expected + advice.helped) / (WEIGHT + advice.tried)
+        return (advice.gain - 1) * rate
+
     kept = [advice for advice in found if advice.gain >= LEAST]
-    return tuple(sorted(kept, key=lambda advice: (-_worth(advice), advice.probe)))
-
-
-def _worth(advice: Advice) -> float:
-    known = UNKNOWN if advice.hit_rate is None else 0.5 * UNKNOWN + advice.hit_rate
-    rate = (WEIGHT * known + advice.helped) / (WEIGHT + advice.tried)
-    return (advice.gain - 1) * rate
+    return tuple(sorted(kept, key=lambda advice: (-worth(advice), advice.probe)))

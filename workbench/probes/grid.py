@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from workbench.analysis.time_model import fitted_model
-from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, moves, severity_of
+from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of
 from workbench.probes.signals import LATENCY, Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, Measure, Profile
@@ -49,6 +49,7 @@ class LaunchOverhead(Probe):
                 Measure(name=provenance, value=share, limit=OVERHEAD, unit="%"),
                 Measure(name="launches", value=float(len(kernels))),
             ),
+            line=launch_line(source, max(kernels, key=lambda kernel: kernel.seconds).metrics.kernel),
             moves=moves(("parts", LESS), ("splitk", LESS)),
             pattern="fused epilogue kernel",
             gain=gain,
@@ -93,6 +94,7 @@ class Underfilled(KernelProbe):
                 ("rows", LESS),
                 ("threads_per_row", MORE),
             ),
+            line=launch_line(source, kernel.metrics.kernel),
             pattern="split-k stream-k tile scheduler",
         )
 
@@ -118,5 +120,6 @@ class WaveTail(KernelProbe):
             action="choose tiles that fill whole waves, a persistent kernel with a tile scheduler, or stream-K",
             evidence=(Measure(name="waves rounded up over waves", value=ratio, limit=TAIL, unit="x"),),
             changes=moves(("tile", OTHER), ("splitk", OTHER), ("threads", OTHER), ("parts", OTHER)),
+            line=launch_line(source, kernel.metrics.kernel),
             pattern="stream-k persistent tile scheduler",
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
+from workbench.probes.latency import waiting_after_stores
 from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
-FAST = 4.0  # tensor cores are so many times faster at least than fp32 units for the same product (inferred)
+REACHED = 0.5  # share of the data sheet's ratio of tensor cores to fp32 units that a first version gains (inferred)
 UNFED = 0.6  # share of the tensor cores' rate (inferred)
 LANES = 26.0  # active threads of a warp-instruction, of 32 (inferred)
 ISSUE = 0.5  # share of the issue slots (inferred)
@@ -32,7 +33,9 @@ class TensorCores(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("issue", "fp32", "shared memory", LATENCY), 1 / FAST)),
+            gain=kernel.gain(
+                dict.fromkeys(("issue", "fp32", "shared memory", LATENCY), 1 / _faster(kernel, bound.dtype))
+            ),
             cause="the product's FLOPs run on the fp32 units; tensor cores are idle",
             action="compute the product with tensor cores (mma, on Hopper wgmma)",
             evidence=(Measure(name="tensor cores", value=kernel.busy["tensor cores"], limit=UNFED, unit="%"),),
@@ -42,7 +45,7 @@ class TensorCores(KernelProbe):
         )
 
     def _slow_path(self, kernel: Signals, profile: Profile) -> Advice | None:
-        if kernel.device.arch != "sm_90a" or kernel.metrics.wgmma is not False:
+        if not kernel.on_slow_path:
             return None
         return self.advise(
             kernel,
@@ -52,9 +55,15 @@ class TensorCores(KernelProbe):
             action="use warpgroups (wgmma) with operands in shared memory, loaded by TMA",
             evidence=(Measure(name="tensor cores", value=kernel.busy["tensor cores"], limit=UNFED, unit="%"),),
             changes=moves(("schedule", MORE)),
-            line=most_waited(profile.lines, "math_pipe_throttle"),
+            line=most_waited(profile.lines, "math_pipe_throttle", text=r"\bgemm\("),
             pattern="wgmma warpgroup mma tma pipeline",
         )
+
+
+def _faster(kernel: Signals, dtype: str) -> float:
+    """How many times faster a product is on tensor cores than on fp32 units."""
+    device = kernel.device
+    return max(REACHED * device.peak(dtype, tensor_cores=True) / device.peak("float32", tensor_cores=False), 2.0)
 
 
 class TensorFeed(KernelProbe):
@@ -69,15 +78,20 @@ class TensorFeed(KernelProbe):
         share = kernel.busy["tensor cores"]
         if not kernel.metrics.tensor_flops or not 0.02 < share < UNFED or kernel.busy["DRAM"] > UNFED:
             return None
+        if kernel.on_slow_path:
+            return None
+        late, _ = waiting_after_stores(profile.lines)  # not for operands
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({LATENCY: max(share / UNFED, 0.4), "shared memory": 0.7, "issue": 0.7, "L2": 0.7}),
+            gain=kernel.gain(
+                {LATENCY: 1 - (1 - max(share / UNFED, 0.4)) * (1 - late), "shared memory": 0.7, "issue": 0.7, "L2": 0.7}
+            ),
             cause=f"tensor cores are busy for {share:.0%} of the time: each tile brings too little work for its loads",
             action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
             evidence=(Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),),
             changes=moves(("tile", MORE), ("schedule", OTHER), ("cluster", MORE), ("stages", MORE)),
-            line=most_waited(profile.lines, "gmma", "math_pipe_throttle"),
+            line=most_waited(profile.lines, "gmma", "math_pipe_throttle", text=r"\bgemm\(|wait_group|consumer_wait"),
             pattern="cooperative pingpong warpgroup tile",
         )
 
@@ -102,9 +116,19 @@ class Divergence(KernelProbe):
             action="give all threads of a warp the same branch: whole warps for a row or a part, tails by predicates",
             evidence=(Measure(name="active threads of a warp", value=active, limit=LANES),),
             changes=moves(("threads_per_row", OTHER), ("threads", OTHER), ("split", OTHER), ("vector", LESS)),
-            line=most_waited(profile.lines, "branch_resolving"),
+            line=_divergent_line(profile),
             pattern="predicate tensor residue tail",
         )
+
+
+def _divergent_line(profile: Profile) -> int | None:
+    """The line where warps wait for branches; the emulator's waiting has no reasons: the line that executes most and
+    is no access to global memory.
+    """
+    measured = [line for line in profile.lines if any(reason == "branch_resolving" for reason, _ in line.stalls)]
+    if measured:
+        return most_waited(measured, "branch_resolving")
+    return worst_line([line for line in profile.lines if not line.sectors], lambda line: line.executed or 0.0)
 
 
 class InstructionMix(KernelProbe):

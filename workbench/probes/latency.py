@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
@@ -16,6 +17,10 @@ SHARED_L2 = 0.4  # share of L2 (inferred)
 SHARED_ROOM = 1.5  # a further stage must fit: limit of an SM over what a CTA uses (inferred)
 MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "memory")
 BARRIER_STALLS = ("barrier", "membar")
+AT_BARRIER = r"sync_threads|barrier|sync_warp|cluster_(arrive|wait)"  # text of lines where warps meet
+TMA_COPY = r"cute\.copy\(\s*tma|cute\.copy\($"
+AT_COPIES = r"consumer_wait|wait_group|mbarrier_wait"  # text of lines that wait for asynchronous copies
+PRODUCT = re.compile(r"\bgemm\(|warpgroup\.wait_group|\.advance\(\)|consumer_release")  # text of a main loop's lines
 ASYNC = re.compile(r"cp_async|cpasync|CopyG2S|PipelineTma|make_tiled_tma_atom")
 
 
@@ -34,7 +39,7 @@ class MemoryLatency(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({LATENCY: 0.6}),
+            gain=kernel.gain({LATENCY: 1 - 0.45 * share}),
             cause=f"warps wait for memory in {share:.0%} of their stalls; DRAM is busy for {kernel.busy['DRAM']:.0%}",
             action="start more loads before the first is needed: unroll, wider vectors, several rows at a time, "
             "asynchronous copies in stages, or more resident warps",
@@ -78,7 +83,7 @@ class BarrierStalls(KernelProbe):
             "or named barriers and a producer warp",
             evidence=(Measure(name="stalls at barriers", value=share, limit=BARRIER, unit="%"),),
             changes=moves(("threads_per_row", LESS), ("parts", OTHER), ("schedule", OTHER), ("threads", LESS)),
-            line=most_waited(profile.lines, *BARRIER_STALLS),
+            line=most_waited(profile.lines, *BARRIER_STALLS, text=AT_BARRIER),
             pattern="warp reduce shuffle named barrier",
         )
 
@@ -101,7 +106,7 @@ class PipelineDepth(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({LATENCY: 0.5}),
+            gain=kernel.gain({LATENCY: 1 - 0.6 * share}),
             cause=f"{share:.0%} of the stalls wait for copies, and {used / 1024:.0f} KB of shared memory are used of "
             f"{kernel.device.shared_bytes_per_block / 1024:.0f}",
             action="add stages: copies of later tiles run while this one is computed",
@@ -112,7 +117,7 @@ class PipelineDepth(KernelProbe):
                 ),
             ),
             changes=moves(("stages", MORE)),
-            line=most_waited(profile.lines, *MEMORY_STALLS),
+            line=most_waited(profile.lines, *MEMORY_STALLS, text=AT_COPIES),
             pattern="multistage pipeline stages cp.async tma",
         )
 
@@ -126,8 +131,8 @@ class TmaAndClusters(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: a Hopper kernel with wgmma and no cluster, while L2 is busy for over SHARED_L2 of the time."""
-        if kernel.device.arch != "sm_90a" or not kernel.metrics.tensor_flops or kernel.metrics.wgmma is False:
-            return None  # without wgmma `tensor_cores` advises to change the whole path
+        if kernel.device.arch != "sm_90a" or not kernel.metrics.tensor_flops or kernel.on_slow_path:
+            return None
         if kernel.metrics.cluster != 1 or kernel.busy["L2"] < SHARED_L2:
             return None
         return self.advise(
@@ -138,7 +143,8 @@ class TmaAndClusters(KernelProbe):
             action="put two CTAs into a cluster that share an operand by TMA multicast",
             evidence=(Measure(name="L2", value=kernel.busy["L2"], limit=SHARED_L2, unit="%"),),
             changes=moves(("cluster", MORE)),
-            line=most_waited(profile.lines, *MEMORY_STALLS),
+            line=worst_line(profile.lines, lambda line: line.sectors or 0.0)
+            or most_waited(profile.lines, text=TMA_COPY),
             pattern="tma multicast cluster",
         )
 
@@ -152,9 +158,9 @@ class EpilogueCost(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: in a kernel with tensor cores, over EPILOGUE of the waiting is at lines of the store or after it."""
-        if not kernel.metrics.tensor_flops:
+        if not kernel.metrics.tensor_flops or kernel.on_slow_path:
             return None
-        share, line = _after_stores(profile.lines)
+        share, line = waiting_after_stores(profile.lines)
         if share <= EPILOGUE:
             return None
         return self.advise(
@@ -176,13 +182,20 @@ def _copies(kernel: Signals, source: str) -> bool:
     return bool(ASYNC.search(source)) if counted is None else counted
 
 
-def _after_stores(lines: tuple[LineProfile, ...]) -> tuple[float, int | None]:
+def waiting_after_stores(lines: tuple[LineProfile, ...]) -> tuple[float, int | None]:
     """(share of all waiting at lines from the first store of results on, the line there with the most)."""
-    first = min((line.line for line in lines if line.stored_bytes), default=None)
+    stores = [line for line in lines if line.stored_bytes]  # of results: the line that stores most
+    first = max(stores, key=lambda line: line.stored_bytes or 0.0).line if stores else None
     whole = sum(_waiting(line) for line in lines)
     if first is None or not whole:
         return 0.0, None
-    late = [line for line in lines if line.line >= first]
+    products = [line.line for line in lines if PRODUCT.search(line.text)]
+    before = [line for line in products if line < first]
+    if before:
+        first, end = before[-1] + 1, math.inf
+    else:  # the product is written below the epilogue
+        end = products[0] if products else math.inf
+    late = [line for line in lines if first <= line.line < end]
     return sum(map(_waiting, late)) / whole, worst_line(late, _waiting)
 
 

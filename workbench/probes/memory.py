@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workbench.probes.base import (
     LESS,
     MORE,
@@ -12,14 +14,17 @@ from workbench.probes.base import (
     moves,
     worst_line,
 )
-from workbench.probes.signals import Signals
-from workbench.records import Advice, Bound, Measure, Profile
+from workbench.probes.signals import LATENCY, Signals
+from workbench.records import Advice, Bound, KernelMetrics, LineProfile, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
 WIDE = 16  # bytes of the widest access of a thread
 NARROW = 8.0  # mean bytes of an access that are worth widening (inferred)
+MISSES = 0.1  # L1 hit rate of a kernel that streams (inferred)
 AGAIN = 1.2  # DRAM reads over the least (inferred)
 REPEATED = 1.5  # requested bytes over those that come from beyond L1 (inferred)
+PASSES = 6.0  # requested bytes over the problem's above which a kernel reuses data rather than streams it (inferred)
+CACHED = 0.3  # share of a cache or of shared memory below which it holds nothing up (inferred)
 FULL = 0.8  # share of DRAM's rate (KernelPro's trigger)
 
 
@@ -61,7 +66,7 @@ class AccessWidth(KernelProbe):
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: a mean access of fewer than NARROW bytes for each thread, in a kernel that streams."""
         width = mean_access(kernel)
-        if width is None or width > NARROW:
+        if width is None or width > NARROW or not streams(kernel, bound):
             return None
         fewer = max(width / WIDE, 0.25)
         return self.advise(
@@ -75,6 +80,16 @@ class AccessWidth(KernelProbe):
             line=worst_line(profile.lines, lambda line: line.sectors or 0.0),
             pattern="vectorized load 128 bit copy atom",
         )
+
+
+def streams(kernel: Signals, bound: Bound | None) -> bool:
+    """Whether a kernel is about moving data: a memory behind the SM is busier than its arithmetic and shared memory,
+    and it does not ask for the problem's bytes PASSES times or more.
+    """
+    if bound is not None and (kernel.metrics.l1_ideal_bytes or 0.0) > PASSES * bound.least_bytes:
+        return False
+    moves_data = max(kernel.busy[name] for name in ("DRAM", "L2", "L1"))
+    return moves_data >= max(kernel.busy[name] for name in ("shared memory", "fp32", "tensor cores"))
 
 
 def mean_access(kernel: Signals) -> float | None:
@@ -92,22 +107,46 @@ class L2Locality(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: DRAM traffic of the call over AGAIN times the problem's least bytes."""
-        moved = sum((item.dram_read_bytes or 0.0) + (item.dram_write_bytes or 0.0) for item in profile.kernels)
-        if bound is None or not bound.least_bytes or moved / bound.least_bytes <= AGAIN:
+        if bound is None or not bound.least_bytes:
             return None
+        several = len(profile.kernels) > 1
+        moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, several) for item in profile.kernels)
         ratio = moved / bound.least_bytes
+        if ratio <= AGAIN:
+            return None
+        waits = kernel.held_up("DRAM")
+        if several:  # the call as a whole: its kernels are bound by the same bytes
+            kernel = replace(kernel, share=1.0)
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({"DRAM": 1 / ratio, "latency": 1 / ratio}),
+            gain=kernel.gain(
+                {"DRAM": 1 / ratio, LATENCY: 1 - waits * (1 - 1 / ratio), **({"L2": 1 / ratio} if several else {})}
+            ),
             cause=f"DRAM moves {ratio:.1f}x the bytes that the problem needs",
             action="let CTAs that share data run at the same time (raster, clusters), use larger tiles, or keep the "
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",
             evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
             changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), ("cluster", MORE), ("parts", OTHER)),
-            line=most_waited(profile.lines, "long_scoreboard"),
+            line=worst_line(profile.lines, _read_sectors) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )
+
+
+def _dram_bytes(item: KernelMetrics, least: float, l2_bytes: float, several: bool) -> float:
+    """DRAM bytes of a kernel. Where they are not measured, the model gives the launches of a call the problem's least
+    bytes together; a kernel that streams more than L2 holds past L1 moves its own, at most the problem's.
+    """
+    moved = (item.dram_read_bytes or 0.0) + (item.dram_write_bytes or 0.0)
+    asked = item.l1_ideal_bytes or 0.0
+    streams = asked > 2 * l2_bytes and item.l1_hit_rate is not None and item.l1_hit_rate < MISSES
+    if not several or item.provenance == "measured" or item.tensor_flops or not streams:
+        return moved
+    return max(moved, min(asked, least))
+
+
+def _read_sectors(line: LineProfile) -> float:
+    return (line.sectors or 0.0) - (line.stored_bytes or 0.0) / 32
 
 
 class RepeatedReads(KernelProbe):
@@ -119,24 +158,25 @@ class RepeatedReads(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: L1 or L2 are busier than DRAM, with more bytes requested than the problem has."""
-        asked = kernel.metrics.l1_bytes
-        if not asked or bound is None or not bound.least_bytes:
-            return None
+        asked = kernel.metrics.l1_ideal_bytes or kernel.metrics.l1_bytes  # without what `coalescing` is about
+        if not asked or bound is None or not bound.least_bytes or kernel.metrics.tensor_flops:
+            return None  # tiles of tensor cores: `tensor_feed` and `tma_clusters`
         ratio = asked / bound.least_bytes
-        cached = max(kernel.busy["L1"], kernel.busy["L2"])
-        if ratio <= REPEATED or cached <= kernel.busy["DRAM"]:
+        cached = max(kernel.busy[name] for name in ("L1", "L2", "shared memory"))
+        if ratio <= REPEATED or cached <= max(kernel.busy["DRAM"], CACHED):
             return None
+        shared = kernel.busy["shared memory"] == cached
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("L1", "L2", "issue", "latency"), max(1 / ratio, 0.25))),
+            gain=kernel.gain(dict.fromkeys(("L1", "L2", "shared memory", "issue", "latency"), max(1 / ratio, 0.25))),
             cause=f"the kernel asks L1 for {ratio:.1f}x the bytes of the problem",
             action="stage tiles in shared memory, or let each thread compute several results from registers",
             evidence=(Measure(name="requested bytes over the least", value=ratio, limit=REPEATED, unit="x"),),
             changes=moves(
                 ("tile", MORE), ("thread_tile", MORE), ("kept", MORE), ("filters", MORE), ("rows", MORE), ("mma", MORE)
             ),
-            line=worst_line(profile.lines, lambda line: line.sectors or 0.0),
+            line=worst_line(profile.lines, lambda line: (line.wavefronts if shared else line.sectors) or 0.0),
             pattern="shared memory tile cp.async copy",
         )
 

@@ -10,6 +10,7 @@ CONFLICTS = 1.2  # wavefronts over the least (as for sectors; inferred)
 LOW = 0.5  # occupancy (KernelPro's trigger)
 BUSY = 0.8  # a resource that is busy for this share needs no more warps (a rule of NVIDIA's tools)
 MANY = 96  # registers per thread (KernelPro's trigger)
+SLOWER = 8.0  # a local access waits so many times as long as arithmetic: 33 cycles of L1 against 4
 SPILLED = 0.01  # share of local accesses among the instructions (inferred)
 
 
@@ -26,10 +27,11 @@ class BankConflicts(KernelProbe):
         if not used or not conflicts or used / max(used - conflicts, 1.0) <= CONFLICTS:
             return None
         ratio = used / max(used - conflicts, 1.0)
+        waits = kernel.held_up("shared memory")
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({"shared memory": 1 / ratio, LATENCY: max(1 / ratio, 0.5)}),
+            gain=kernel.gain({"shared memory": 1 / ratio, LATENCY: max(1 - waits * (1 - 1 / ratio), 0.5)}),
             cause=f"accesses to shared memory take {ratio:.1f}x the wavefronts that their bytes need",
             action="swizzle the shared-memory layout, or pad its rows: a warp's accesses fall on different banks",
             evidence=(Measure(name="wavefronts over the least", value=ratio, limit=CONFLICTS, unit="x"),),
@@ -51,9 +53,13 @@ class OccupancyLimiter(KernelProbe):
         resident = kernel.metrics.achieved_occupancy or kernel.metrics.theoretical_occupancy
         if resident is None or resident >= LOW or kernel.busiest[1] >= BUSY or kernel.metrics.wgmma:
             return None
+        if kernel.on_slow_path:
+            return None
         if (kernel.metrics.waves or 0.0) < 1:  # too few CTAs: `underfilled`
             return None
         limiter = kernel.metrics.limiter
+        if limiter == "registers" and (kernel.metrics.registers or 0) > MANY:  # `register_pressure` says more
+            return None
         change = {
             "registers": (("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS), ("threads", LESS)),
             "shared memory": (("stages", LESS), ("tile", LESS), ("kept", LESS)),
@@ -85,7 +91,7 @@ class RegisterPressure(KernelProbe):
         resident = kernel.metrics.theoretical_occupancy
         if not registers or registers <= MANY or kernel.metrics.limiter != "registers" or kernel.metrics.wgmma:
             return None
-        if resident is None or resident >= LOW or kernel.busiest[1] >= BUSY:
+        if resident is None or resident >= LOW or kernel.busiest[1] >= BUSY or kernel.on_slow_path:
             return None
         fewer = MANY / registers
         return self.advise(
@@ -119,7 +125,9 @@ class RegisterSpills(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({"L1": 0.5, "L2": 0.5, "DRAM": 0.8, LATENCY: max(1 - 2 * share, 0.3), "issue": 1 - share}),
+            gain=kernel.gain(
+                {"L1": 0.5, "L2": 0.5, "DRAM": 0.8, LATENCY: max(1 - SLOWER * share, 0.3), "issue": 1 - share}
+            ),
             cause=f"{share:.0%} of the instructions move spilled registers to and from local memory",
             action="keep fewer values alive in a thread: smaller tiles, less unrolling, more threads for a row",
             evidence=(Measure(name="local accesses per instruction", value=share, limit=SPILLED, unit="%"),),

@@ -8,7 +8,9 @@ A resource near 1 limits the kernel. If none is, warps wait: for memory, for bar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from workbench.analysis import devices
 from workbench.analysis.devices import Device
@@ -17,6 +19,7 @@ from workbench.analysis.time_model.terms import LANES, SCHEDULERS, dram_rate
 from workbench.records import KernelMetrics, Profile, record
 
 LATENCY = "latency"
+WARPGROUPS = re.compile(r"warpgroup|wgmma")
 MEMORY = ("DRAM", "L2", "L1", "shared memory")
 COMPUTE = ("tensor cores", "fp32", "issue")
 
@@ -49,16 +52,27 @@ class Signals:
         """The share of latency."""
         return self.busy[LATENCY]
 
+    def held_up(self, name: str) -> float:
+        """The part of the waiting that a resource can explain: none if it is idle, all if it is busy half the time."""
+        return min(2 * self.busy[name], 1.0)
+
+    @property
+    def on_slow_path(self) -> bool:
+        """Whether it uses Hopper's tensor cores by mma.sync: `tensor_cores` advises to change the whole path."""
+        return self.device.arch == "sm_90a" and bool(self.metrics.tensor_flops) and self.metrics.wgmma is False
+
     def stall_share(self, *reasons: str) -> float:
         """The share of the warps' waiting that has one of these reasons; 0 if nothing is known of it."""
         whole = sum(amount for _, amount in self.metrics.stalls)
         return sum(amount for name, amount in self.metrics.stalls if name in reasons) / whole if whole else 0.0
 
 
-def read_signals(profile: Profile) -> tuple[Signals, ...]:
-    """The kernels of a profile whose time is known, in the order of their launches."""
+def read_signals(profile: Profile, source: str = "") -> tuple[Signals, ...]:
+    """The kernels of a profile whose time is known, in the order of their launches. Whether a kernel uses warpgroups on
+    tensor cores is taken from the names in its source where the profile does not say it.
+    """
     device = devices.find(profile.device)
-    timed = [(kernel, seconds) for kernel in profile.kernels if (seconds := seconds_of(kernel))]
+    timed = [(_with_wgmma(kernel, source), seconds) for kernel in profile.kernels if (seconds := seconds_of(kernel))]
     whole = sum(seconds for _, seconds in timed)
     return tuple(
         Signals(
@@ -66,6 +80,12 @@ def read_signals(profile: Profile) -> tuple[Signals, ...]:
         )
         for kernel, seconds in timed
     )
+
+
+def _with_wgmma(kernel: KernelMetrics, source: str) -> KernelMetrics:
+    if kernel.wgmma is not None or not kernel.tensor_flops or not source:
+        return kernel
+    return replace(kernel, wgmma=WARPGROUPS.search(source) is not None)
 
 
 def seconds_of(kernel: KernelMetrics) -> float | None:
