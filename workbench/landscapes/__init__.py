@@ -157,18 +157,26 @@ class Landscape:
         the user neither tuned here nor trusts: a landscape could name any.
         """
         origin = str(self.facts["origin"])
-        if origin not in problems.shipped():
-            if "\n" in origin:
-                raise UserError(f"the landscape of {self.name[:80]} names no problem, but holds a text; remove it")
-            if Path(origin).is_file():
-                what = (
-                    f"{origin} is a file that the landscape of {self.name} names; looking at the problem runs its code"
-                )
-                trust.require(Path(origin), trust.hash_file(Path(origin)), what)
+        if origin not in problems.shipped() and "\n" in origin:
+            raise UserError(f"the landscape of {self.name[:80]} names no problem, but holds a text; remove it")
         found = problems.load(origin, name=self.name, precision=self.facts["precision"], mode=self.facts["mode"])
-        return dataclasses.replace(
+        found = dataclasses.replace(
             found, source=problems.with_settings(found.source, tuple(self.facts["settings"].items()))
         )
+        if origin not in problems.shipped() and not self._is_as_shipped(found):
+            what = f"{origin} is a file that the landscape of {self.name} names; looking at the problem runs its code"
+            trust.require(Path(origin), trust.hash_file(Path(origin)), what)
+        return found
+
+    def _is_as_shipped(self, problem: Problem) -> bool:
+        """Whether a problem's code is what a landscape that comes with the workbench was recorded for."""
+        return problem_key(problem) == self.key and self.key in _shipped_keys()
+
+
+@functools.cache
+def _shipped_keys() -> frozenset[str]:
+    """The keys of the landscapes that come with the workbench."""
+    return frozenset(key for path in _files_in(Path(__file__).parent) for key in table.read(path)[0]["problems"])
 
 
 def own_folder() -> Path:
@@ -178,10 +186,11 @@ def own_folder() -> Path:
 
 def files() -> tuple[Path, ...]:
     """Paths of the shipped files, then of the person's own."""
-    folders = [Path(__file__).parent, own_folder()]
-    return tuple(
-        path for folder in folders for pattern in ("*.csv.gz", "*.csv") for path in sorted(folder.glob(pattern))
-    )
+    return tuple(path for folder in (Path(__file__).parent, own_folder()) for path in _files_in(folder))
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return [path for pattern in ("*.csv.gz", "*.csv") for path in sorted(folder.glob(pattern))]
 
 
 @functools.lru_cache(maxsize=4)

@@ -128,7 +128,7 @@ def pipes(found: Profile) -> MimeBundle | None:
 def stalls(found: Profile) -> MimeBundle | None:
     """The stalls of warps by reason (measured by ncu), else by source line (modelled)."""
     kernel = _busiest_kernel(found)
-    if kernel is not None and kernel.stalls:
+    if kernel is not None and kernel.stalls and kernel.provenance == "measured":
         whole = sum(value for _, value in kernel.stalls)
         rows = [
             svg.Bar(name.replace("_", " "), value, f"{value:.2f} ({value / whole:.0%})")
