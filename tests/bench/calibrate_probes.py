@@ -20,7 +20,7 @@ import pickle
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.analysis import devices, speed_of_light
 from workbench.landscapes import Landscape, landscapes
 from workbench.probes import diagnose, load_probes
+from workbench.probes.calibration import Calibrated
 from workbench.probes.moving import Neighbour, choose_moved, find_neighbours
 from workbench.profilers.counters import profile_full_size
 from workbench.protocols import Probe
@@ -54,6 +55,7 @@ class Fired:
     share_of_best: float  # the best row's time over this row's
     moved: str
     gain: float | None
+    moves: tuple[tuple[str, float], ...] = ()  # every advised move with a measured row, and its gain
 
 
 def read_counts(path: Path) -> Iterator[dict[str, Any]]:
@@ -92,7 +94,7 @@ def make_profile(row: dict[str, Any], device: str) -> Profile | None:
 def diagnose_row(row: dict[str, Any], profile: Profile, probes: tuple[Probe, ...]) -> Diagnosis | None:
     """The diagnosis of a counted row, from a profile of it."""
     bound = speed_of_light.bound(from_plain(row["work"], Work), devices.find(profile.device))
-    return diagnose(profile, bound, row["program"], probes=probes)
+    return diagnose(profile, bound, row["program"], probes=probes, rates={})
 
 
 def judge_advice(
@@ -112,6 +114,11 @@ def judge_advice(
         share_of_best=best.median_s / row["seconds"],
         moved=moved.program if moved is not None else "",
         gain=row["seconds"] / moved.median_s if moved is not None and moved.median_s else None,
+        moves=tuple(
+            (f"{move.setting} {move.direction}", row["seconds"] / found.median_s)
+            for move in advice.moves
+            if (found := choose_moved(near, (move,))) is not None and found.median_s
+        ),
     )
 
 
@@ -126,8 +133,47 @@ def summarise(fired: Sequence[Fired]) -> dict[str, Any]:
         "hits": sum(gain >= HIT for gain in gains),
         "hit_rate": round(sum(gain >= HIT for gain in gains) / len(gains), 4) if gains else None,
         "mean_gain": round(math.exp(statistics.fmean(map(math.log, gains))), 4) if gains else None,
+        "moves": summarise_moves(fired),
         "high_on_fastest": sum(item.severity == "high" and item.share_of_best > 1 / FAST for item in fired),
     }
+
+
+def summarise_moves(fired: Sequence[Fired]) -> list[tuple[str, int, float]]:
+    """(setting and direction, rows, geometric mean gain) of every move of a probe that was measured."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for item in fired:
+        for name, gain in item.moves:
+            found[name].append(math.log(gain))
+    return [(name, len(logs), round(math.exp(statistics.fmean(logs)), 4)) for name, logs in sorted(found.items())]
+
+
+def held_out_rates(fired: Sequence[Fired], problem: str) -> dict[str, Calibrated]:
+    """Each probe's results on all problems but one."""
+    by_probe: dict[str, list[Fired]] = defaultdict(list)
+    for item in fired:
+        if item.problem != problem:
+            by_probe[item.probe].append(item)
+    names = [field.name for field in dataclasses.fields(Calibrated)]
+    return {
+        name: from_plain({key: value for key, value in summarise(items).items() if key in names}, Calibrated)
+        for name, items in by_probe.items()
+    }
+
+
+def judge_first(
+    places: Mapping[str, Landscape],
+    seen: Sequence[tuple[dict[str, Any], Profile, tuple[Neighbour, ...]]],
+    fired: Sequence[Fired],
+) -> list[Fired]:
+    """What the first advice on every row did, ranked by the rates of the other problems."""
+    rates = {problem: held_out_rates(fired, problem) for problem in {row["problem"] for row, _, _ in seen}}
+    found = []
+    for row, profile, near in seen:
+        bound = speed_of_light.bound(from_plain(row["work"], Work), devices.find(profile.device))
+        diagnosis = diagnose(profile, bound, row["program"], rates=rates[row["problem"]])
+        if diagnosis is not None and diagnosis.advice:
+            found.append(judge_advice(places[row["problem"]], row, diagnosis.advice[0], 1, near))
+    return found
 
 
 def hold_out(fired: Sequence[Fired]) -> dict[str, Any]:
@@ -159,12 +205,15 @@ def main() -> None:
     if arguments.kept and arguments.kept.exists():
         kept = pickle.loads(arguments.kept.read_bytes())
     fired: list[Fired] = []
+    seen: list[tuple[dict[str, Any], Profile, tuple[Neighbour, ...]]] = []
     rows = 0
     for row in read_counts(arguments.counts):
         profile = read_profile(row, arguments.device, kept)
         found = diagnose_row(row, profile, probes) if profile is not None else None
         rows += 1
         near = find_neighbours(places[row["problem"]], row["program"])
+        if profile is not None:
+            seen.append((row, profile, near))
         for rank, advice in enumerate(found.advice if found is not None else (), 1):
             fired.append(judge_advice(places[row["problem"]], row, advice, rank, near))
     if arguments.kept:
@@ -173,11 +222,11 @@ def main() -> None:
     for item in fired:
         by_probe[item.probe].append(item)
     table = {probe.name: summarise(by_probe[probe.name]) | hold_out(by_probe[probe.name]) for probe in load_probes()}
-    first = [item for item in fired if item.rank == 1]
+    first = judge_first(places, seen, fired)
     result = {"device": arguments.device, "rows": rows, "hit": HIT, "probes": table, "first": summarise(first)}
     arguments.out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
     if arguments.ship:
-        names = ("problems", "fires", "hits", "hit_rate", "mean_gain")
+        names = ("problems", "fires", "hits", "hit_rate", "mean_gain", "moves")
         kept = {name: {key: row[key] for key in names} for name, row in table.items()}
         SHIPPED.write_text(json.dumps({"hit": HIT, "rows": rows, "probes": kept}, indent=1, sort_keys=True) + "\n")
     print(f"{'probe':18} problems fires  hit  gain  high on fastest")

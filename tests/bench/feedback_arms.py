@@ -12,7 +12,7 @@ one setting to a program that was measured; the gain is the ratio of the two mea
     subset       the advice of three probes drawn at random, as a stand-in for a model that runs few tools by its own
                  choice; the mean of DRAWS draws. It is not a model.
 
-Gains are geometric means by landscape. Arms are compared by the Wilcoxon signed-rank test on the logarithms of the
+`both` has the rows where directives and raw counters both have a measured change. Gains are geometric means by landscape. Arms are compared by the Wilcoxon signed-rank test on the logarithms of the
 landscapes' means, two-sided. `kept` is the same with the rule that a slower program is thrown away.
 """
 
@@ -35,7 +35,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
-from calibrate_probes import RESULTS, Fired, judge_advice, read_counts, read_profile, summarise
+from calibrate_probes import RESULTS, Fired, held_out_rates, judge_advice, read_counts, read_profile
 
 from workbench.analysis import devices, speed_of_light
 from workbench.landscapes import Landscape, landscapes
@@ -136,17 +136,6 @@ def mean(values: Iterable[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values))
 
 
-def held_out_rates(fired: Mapping[str, Sequence[Fired]], problem: str) -> dict[str, Calibrated]:
-    """Each probe's results on all other problems."""
-    by_probe: dict[str, list[Fired]] = defaultdict(list)
-    for other, items in fired.items():
-        if other != problem:
-            for item in items:
-                by_probe[item.probe].append(item)
-    names = ("problems", "fires", "hits", "hit_rate", "mean_gain")
-    return {name: Calibrated(**{key: summarise(items)[key] for key in names}) for name, items in by_probe.items()}
-
-
 def signed_rank(differences: Sequence[float]) -> tuple[float, float]:
     """(W, two-sided p) of Wilcoxon's signed-rank test: W is the smaller sum of ranks, ties share ranks, zeros are left
     out; exact for up to EXACT pairs without ties, else by the normal approximation with its correction for ties.
@@ -184,11 +173,23 @@ def compare(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, A
     }
 
 
+def compare_moved(gains: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]:
+    """Directives against raw counters on the rows where both have a measured change."""
+    pairs = {
+        place: [(one, other) for one, other in zip(items, gains["raw"][place], strict=True) if 1.0 not in (one, other)]
+        for place, items in gains["directives"].items()
+    }
+    means = [{place: mean(pair[at] for pair in some) for place, some in pairs.items() if some} for at in (0, 1)]
+    return {"rows": sum(map(len, pairs.values())), "landscapes": len(means[0]), **compare(*means)}
+
+
 def read_starts(
     counts: Path, kept: dict[str, Profile | None], places: Mapping[str, Landscape]
-) -> tuple[list[Start], dict[str, list[Fired]]]:
-    """(the versions to improve, what all advice on them did, by problem)."""
-    starts, fired, probes = [], defaultdict(list), load_probes()
+) -> tuple[list[Start], list[Fired]]:
+    """(the versions to improve, what all advice on them did)."""
+    starts: list[Start] = []
+    fired: list[Fired] = []
+    probes = load_probes()
     for row in read_counts(counts):
         profile = read_profile(row, "H200", kept)
         near = find_neighbours(places[row["problem"]], row["program"])
@@ -196,9 +197,9 @@ def read_starts(
             continue
         bound = speed_of_light.bound(from_plain(row["work"], Work), devices.find(profile.device))
         starts.append(Start(row["problem"], row["program"], row["seconds"], profile, bound, near, row))
-        found = diagnose(profile, bound, row["program"], probes=probes)
+        found = diagnose(profile, bound, row["program"], probes=probes, rates={})
         for rank, advice in enumerate(found.advice if found is not None else (), 1):
-            fired[row["problem"]].append(judge_advice(places[row["problem"]], row, advice, rank, near))
+            fired.append(judge_advice(places[row["problem"]], row, advice, rank, near))
     return starts, fired
 
 
@@ -222,7 +223,7 @@ def main() -> None:
             gains["raw"][problem].append(raw_gain(start))
             gains["none"][problem].append(any_gain(start))
             gains["subset"][problem].append(subset_gain(start, rates, probes))
-    result: dict[str, Any] = {"landscapes": len(gains["raw"]), "rows": len(starts)}
+    result: dict[str, Any] = {"landscapes": len(gains["raw"]), "rows": len(starts), "both": compare_moved(gains)}
     for name, rule in (("as made", lambda gain: gain), ("kept", lambda gain: max(gain, 1.0))):
         means = {arm: {place: mean(map(rule, items)) for place, items in gains[arm].items()} for arm in ARMS}
         result[name] = {
@@ -232,6 +233,7 @@ def main() -> None:
             "by landscape": {place: {arm: round(means[arm][place], 3) for arm in ARMS} for place in means["raw"]},
         }
     arguments.out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    print("where both change something", result["both"])
     for name in ("as made", "kept"):
         print(name, json.dumps({key: value for key, value in result[name].items() if key != "by landscape"}, indent=1))
 

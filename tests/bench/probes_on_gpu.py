@@ -2,6 +2,7 @@
 
     python tests/bench/probes_on_gpu.py take --out profiles.jsonl [--seconds 500] [--only softmax]      on a GPU
     python tests/bench/probes_on_gpu.py take --out profiles.jsonl --without-gpu             that the script runs
+    python tests/bench/probes_on_gpu.py planted tests/probes/profiles.jsonl.gz --out results/planted_kernels.json
     python tests/bench/probes_on_gpu.py compare profiles.jsonl [--out results/h200_probe_agreement.json]
 
 `take` writes a line for each kernel: the problem's work, the candidate's text, the profile that the emulator counts at
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gzip
 import json
 import statistics
 import sys
@@ -214,6 +216,22 @@ def compare(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def find_planted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each planted kernel whether the right probe is first, and whether it names the slow line."""
+    by_name = {row["kernel"]: row for row in rows}
+    found = []
+    for planted in PLANTED:
+        row = by_name[planted.name]
+        profile = from_plain(row["emulated"], Profile)
+        bound = speed_of_light.bound(from_plain(row["work"], Work), devices.find(profile.device))
+        diagnosis = diagnose(profile, bound, row["source"])
+        top = diagnosis.advice[0] if diagnosis is not None and diagnosis.advice else None
+        first = top is not None and top.probe == planted.probe
+        line = first and top is not None and top.line in planted.lines(row["source"])
+        found.append({"kernel": planted.name, "probe": planted.probe, "first": first, "line": line})
+    return found
+
+
 def describe_differences(row: dict[str, Any], both: Sequence[Diagnosis], decided: Sequence[set[str]]) -> Iterator[str]:
     """For each probe that decides differently: what it saw in each profile."""
     for name in sorted(decided[0] ^ decided[1]):
@@ -255,7 +273,16 @@ def main() -> int:
     comparing = modes.add_parser("compare")
     comparing.add_argument("profiles", type=Path)
     comparing.add_argument("--out", type=Path)
+    finding = modes.add_parser("planted", help="are planted kernels found? From their emulated profiles")
+    finding.add_argument("profiles", type=Path)
+    finding.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    if arguments.mode == "planted":
+        text = gzip.decompress(arguments.profiles.read_bytes()).decode()
+        found = find_planted([json.loads(line) for line in text.splitlines()])
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"first {sum(row['first'] for row in found)}, line {sum(row['line'] for row in found)} of {len(found)}")
+        return 0
     if arguments.mode == "take":
         return take(
             arguments.out,

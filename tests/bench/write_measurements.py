@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import energy_tables
+import probe_tables
 
 from workbench import docs, landscapes
 
@@ -283,12 +284,43 @@ def energy() -> str:
     )  # fmt: skip
 
 
+def advice() -> str:
+    """Hit rates of probes, planted kernels, agreement of profilers, what the first advice is worth."""
+    rates, planted, arms = load("probes"), load("planted_kernels"), load("feedback_arms")
+    first, both, gains = rates["first"], arms["both"], arms["as made"]["gain"]
+    return _section(
+        "## Advice of the probes",
+        f"{rates['rows']} rows of 46 landscapes, counted on the emulator at full size; an advice is a change of one "
+        f"setting, its gain the ratio of two times measured on an H200, a hit a gain of {rates['hit']}. First advice, "
+        f"ranked by the rates of the other problems: {first['hits']} hits of {first['fires']} "
+        f"({first['hit_rate']:.0%}), mean gain {first['mean_gain']:.2f}.",
+        table(probe_tables.RATES_HEAD, probe_tables.describe_rates()),
+        source("probes", "calibrate_probes.py"),
+        f"{len(planted)} kernels that are slow in one known way, on the emulator: the right probe is first on "
+        f"{sum(row['first'] for row in planted)}, on the slow line on {sum(row['line'] for row in planted)}. The "
+        "probes' thresholds were set with these kernels in view.",
+        table(probe_tables.PLANTED_HEAD, probe_tables.describe_planted()),
+        source("planted_kernels", "probes_on_gpu.py"),
+        probe_tables.describe_agreement(),
+        source("h200_probe_agreement", "probes_on_gpu.py"),
+        f"The first change of a setting that feedback leads to, on {arms['rows']} rows of {arms['landscapes']} "
+        f"landscapes: mean gain {gains['directives']:.3f} by directives, {gains['raw']:.3f} by a fixed reading of raw "
+        f"counters, {gains['none']:.3f} by any change, {gains['subset']:.3f} by three probes drawn at random (a "
+        "stand-in for a model that chooses tools). Hit rates are held out by problem; Wilcoxon's signed-rank test by "
+        "landscape:",
+        table(probe_tables.ARMS_HEAD, probe_tables.describe_arms()),
+        f"On the {both['rows']} rows where directives and raw counters both have a measured change the ratio is "
+        f"{both['ratio']:.3f} (p {both['p']:.2g}). The other rows have no measured program one advised setting away.",
+        source("feedback_arms", "feedback_arms.py"),
+    )  # fmt: skip
+
+
 def _section(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
 SECTIONS: tuple[Callable[[], str], ...] = (
-    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy,
+    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy, advice,
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""A worked third-party package: a proposer that asks the session's model, and an executor. See its entry points in
+"""A worked third-party package: a proposer that asks the session's model, an executor, and a
+probe. See its entry points in
 test_third_party.py.
 
 A proposer is a class with a name, what it needs, and `propose`. Deriving from the protocol gives the other attributes
@@ -7,11 +8,30 @@ their defaults. The session hands in the model client, the tools, the options an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from workbench.errors import NoUsableReply, UserError
+from workbench.probes import KernelProbe, Signals
+from workbench.probes.base import moves
 from workbench.protocols import Executor, Proposer, RunContext
-from workbench.records import Ask, Candidate, Check, Event, Exchange, Facts, Job, Message, Outcome, Problem, Proposal
+from workbench.records import (
+    Advice,
+    Ask,
+    Bound,
+    Candidate,
+    Check,
+    Event,
+    Exchange,
+    Facts,
+    Job,
+    Measure,
+    Message,
+    Outcome,
+    Problem,
+    Profile,
+    Proposal,
+)
 
 
 class Acme(Proposer):
@@ -90,6 +110,31 @@ class AlwaysRight(Executor):
         context.progress(Event(kind="running", message="believing"))
         check = Check(case="c", trial=0, timed=False, passed=True)
         return Outcome(executor=self.name, arch=job.arch, device=job.device, checks=(check,))
+
+
+class LargeBlocks(KernelProbe):
+    """A probe of one's own. `KernelProbe` asks about each kernel of a profile and keeps the advice with the most to gain;
+    `advise` sets severity and provenance. A metric that is None is unknown: say nothing then.
+    """
+
+    name = "acme_large_blocks"
+    question = "Do large CTAs leave SMs with few of them?"
+    classes = frozenset({"memory", "latency"})
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: CTAs of 1024 threads, while the kernel waits for most of its time."""
+        threads = math.prod(kernel.metrics.block)
+        if threads < 1024 or kernel.waiting < 0.5:
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"latency": 0.8}),  # the call's time if waiting took 0.8 of what it takes
+            cause=f"CTAs of {threads} threads start and end together",
+            action="use CTAs of 256 threads, so that one loads while another stores",
+            evidence=(Measure(name="threads of a CTA", value=float(threads), limit=1024.0),),
+            changes=moves(("threads", "less"), ("threads_per_row", "less")),
+        )
 
 
 class Halfway:

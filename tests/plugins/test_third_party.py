@@ -16,7 +16,8 @@ import pytest
 from workbench import plugins
 from workbench.cli import main
 from workbench.errors import Unavailable, UserError, WorkbenchError
-from workbench.protocols import Executor, Profiler, Proposer
+from workbench.probes import load_probes
+from workbench.protocols import Executor, Probe, Profiler, Proposer
 from workbench.records import Event, Facts, Problem
 from workbench.session import Session
 
@@ -31,6 +32,9 @@ halfway = acme_kernels:Halfway
 
 [workbench.executors]
 always-right = acme_kernels:AlwaysRight
+
+[workbench.probes]
+acme_large_blocks = acme_kernels:LargeBlocks
 """
 
 
@@ -114,13 +118,36 @@ def test_its_executor_is_chosen_by_name_and_decides_what_it_takes(session: Sessi
     assert not (tmp_path / "no").exists()
 
 
+@pytest.fixture
+def looked_up_again() -> Iterator[None]:
+    """Probes are looked up once in a process: forget them before and after."""
+    load_probes.cache_clear()
+    yield
+    load_probes.cache_clear()
+
+
+@pytest.mark.usefixtures("looked_up_again")
+def test_its_probe_is_asked_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "probes"))
+    from taken import diagnose_taken, planted_profiles
+
+    assert "acme_large_blocks" in [probe.name for probe in load_probes()]
+    found = diagnose_taken(planted_profiles()["barrier_in_loop"])  # CTAs of 1024 threads
+    ours = next(advice for advice in found.advice if advice.probe == "acme_large_blocks")
+    assert (ours.provenance, ours.hit_rate, ours.evidence[0].value) == ("counted", None, 1024.0)
+    assert [move.setting for move in ours.moves] == ["threads", "threads_per_row"] and ours.gain > 1.02
+    assert found.advice[0].probe == "barrier_stalls"
+    other = diagnose_taken(planted_profiles()["no cluster"])  # a compute problem, which the probe does not suit
+    assert "acme_large_blocks" in dict(other.skipped)
+
+
 def test_a_plug_in_that_does_not_follow_the_protocol_is_named() -> None:
     with pytest.raises(WorkbenchError, match=r"acme_kernels:Halfway is no proposer: it has no .*needs_model.*propose"):
         plugins.load("proposer", "halfway")
 
 
 def test_every_plug_in_of_ours_follows_its_protocol() -> None:
-    protocols = {"executor": Executor, "proposer": Proposer, "profiler": Profiler}
+    protocols = {"executor": Executor, "proposer": Proposer, "profiler": Profiler, "probe": Probe}
     for kind, protocol in protocols.items():
         names = [name for name in plugins.names(kind) if name != "halfway"]
         assert names and all(isinstance(plugins.load(kind, name, check=False), protocol) for name in names)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-from workbench.records import record
+from workbench.records import Move, record
 from workbench.wire import from_plain
 
 PRIOR = 10  # fires that the mean of all probes counts as, for a probe with few or none (chosen)
 EVEN = 0.5
+HARMFUL = -0.02  # the logarithm of a speed-up, drawn to 0 for few rows, under which a move is not advised (chosen)
 
 
 @record
@@ -24,11 +26,23 @@ class Calibrated:
     fires: int = 0  # rows that it advised on, with a measured row for its advice
     hits: int = 0
     hit_rate: float | None = None
+    moves: tuple[tuple[str, int, float], ...] = ()  # (setting and direction, rows with it, geometric mean speed-up)
     mean_gain: float | None = None  # geometric mean of the speed-up by the first advised change that was measured
 
     def expect(self, pooled: float) -> float:
         """The hit rate to expect: `pooled`, that of all probes together, counts as PRIOR fires."""
         return (self.hits + PRIOR * pooled) / (self.fires + PRIOR)
+
+    def order_moves(self, moves: Sequence[Move]) -> tuple[Move, ...]:
+        """Moves that helped most first, without those that slowed programs down in the mean of at least PRIOR rows."""
+        known = {name: (rows, gain) for name, rows, gain in self.moves}
+
+        def worth(move: Move) -> float:
+            rows, gain = known.get(f"{move.setting} {move.direction}", (0, 1.0))
+            return math.log(gain) * rows / (rows + PRIOR)
+
+        kept = [move for move in moves if worth(move) >= HARMFUL]
+        return tuple(sorted(kept, key=lambda move: -worth(move)))
 
 
 def pooled_rate(known: Mapping[str, Calibrated]) -> float:

@@ -98,6 +98,7 @@ def _limit(
         advice,
         gain=gain,
         severity=severity_of(gain),
+        moves=known.order_moves(advice.moves),
         hit_rate=known.hit_rate,
         mean_gain=known.mean_gain,
         tried=own.tried,
