@@ -81,6 +81,13 @@ def _bytes_per_element(session: Session) -> float:
     return (total.global_read_bytes + total.global_write_bytes) / (rows * columns)
 
 
+def _check_most_room(answer: object, session: Session) -> str:
+    rooms = {f"v{v.number}": session.diagnose(v.number).room or 0.0 for v in session.versions if v.trials}
+    if answer not in rooms:
+        return "give a version that was tested, such as 'v2'"
+    return "" if rooms[str(answer)] == max(rooms.values()) else f"{answer} is {rooms[str(answer)]:.2f} times its bound"
+
+
 def _check_pitch(answer: object, session: Session) -> str:
     if not isinstance(answer, numbers.Integral) or int(answer) < BANKS:
         return f"give a whole number of elements, at least the {BANKS} of a row"
@@ -185,6 +192,20 @@ EXERCISES = {
             "Divide the peak by the bandwidth: FLOPs per byte.",
         ),
         test=_number_test(lambda s: 989.4e12 / 4.8e12, "FLOPs per byte at the ridge"),
+    ),
+    "registers": Exercise(
+        hints=(
+            "%cutegen diagnose v3: the evidence of register_pressure has the number.",
+            "session.diagnose('v3').advice[0].evidence[0].value",
+        ),
+        test=_number_test(lambda s: float(s.version(3).trials[-1].outcome.full_builds[0].registers or 0), "registers"),
+    ),
+    "most-room": Exercise(
+        hints=(
+            "%cutegen diagnose prints the time over the attainable bound in its second line.",
+            "max(session.versions, key=lambda version: session.diagnose(version.number).room)",
+        ),
+        test=_check_most_room,
     ),
     "without-cluster": Exercise(
         hints=(
