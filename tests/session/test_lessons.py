@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from workbench import Session, lessons
+from workbench.cli import main
 from workbench.errors import UserError
+from workbench.proposers.llm import prompts
 from workbench.records import Lesson
 
 WRONG = """import torch
@@ -75,6 +77,34 @@ def test_experience_changes_the_order_of_advice_and_no_number_of_a_verdict(tmp_p
         kept = next(advice for advice in after.advice if advice.probe == first)
         assert (kept.tried, kept.helped) == (60, 0) and kept.gain == before.advice[0].gain
         assert after.seconds == before.seconds and after.room == before.room
+
+
+def test_a_model_is_told_what_other_sessions_taught(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path) as session:
+        session.run(1)
+        assert len(lessons.read()) == 1
+        asked = session._proposing._add_feedback(session._proposing._make_ask(session.baseline), session.version(1))
+        assert asked.lessons == ()  # its own are in the history
+        lessons.add(make(9, changes=(("vector", "1", "4"),), repaired_by=(("vector", "4", "2"),)))
+        asked = session._proposing._add_feedback(session._proposing._make_ask(session.baseline), session.version(1))
+        said = prompts.messages("optimise", asked, kind="softmax", menu="", numbered="", time="")[1]["content"]
+    assert "- softmax: vector 1 -> 4: 1.50x faster (modelled); repaired by vector 4 -> 2" in said
+    assert "secret-project" not in said
+
+
+def test_the_command_shows_forgets_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        lessons.add(make(number, probe="coalescing"))
+    assert main(["lessons"]) == 0
+    said = capsys.readouterr().out
+    assert "secret-project v1" in said and "helped, by the advice that they followed: coalescing 2 of 2" in said
+    assert main(["lessons", "--note", make(1).id, "--text", "mind the tail"]) == 0
+    assert main(["lessons", "--forget", make(0).id]) == 0 and "forgot 1 lesson\n" in capsys.readouterr().out
+    assert main(["lessons", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["note"] for one in document["lessons"]] == ["mind the tail"]
+    assert main(["lessons", "--forget", "nonsense"]) == 2
+    assert "no lesson has the id 'nonsense'" in capsys.readouterr().err
 
 
 def test_lessons_are_forgotten_noted_and_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

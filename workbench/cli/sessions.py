@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_error, print_json, print_text, wants_json
 from workbench.errors import UserError
+from workbench.wire import to_plain
 
 if TYPE_CHECKING:
     from workbench.records import Event, Facts, Problem
@@ -128,6 +129,18 @@ def history(arguments: argparse.Namespace) -> int:
             print_json(version_rows(session.versions))
         else:
             print_text(str(tables.history(session)))
+    return OK
+
+
+def show_lessons(arguments: argparse.Namespace) -> int:
+    """Show, forget or annotate the lessons of earlier sessions."""
+    from workbench.views.text import lessons_page
+
+    done, found = lessons_page.change_lessons(arguments), lessons_page.select_lessons(arguments.kind)
+    if wants_json():
+        print_json({"done": done, "lessons": [to_plain(lesson) for lesson in found]})
+    else:
+        print_text(done or lessons_page.format_lessons(found))
     return OK
 
 

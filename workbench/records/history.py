@@ -138,6 +138,7 @@ class Ask:
     directives: tuple[str, ...] = ()  # what probes advise on the baseline, in words; empty if they are not shown
     questions: tuple[str, ...] = ()  # "probe: question" of those that a model may ask by its tool `probe`
     diagnosis: Diagnosis | None = None  # of the baseline, from what its test counted
+    lessons: tuple[str, ...] = ()  # of this user's earlier sessions, in sentences (workbench/lessons.py)
 
 
 @record

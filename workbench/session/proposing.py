@@ -6,7 +6,7 @@ import dataclasses
 import textwrap
 from collections.abc import Generator
 
-from workbench import plugins, search
+from workbench import lessons, plugins, search
 from workbench.errors import UserError
 from workbench.plugins import DEFAULTS
 from workbench.policies.chain import ChainSettings
@@ -62,17 +62,26 @@ class Proposing:
         return settings.shows_profile("elementwise" if kind == "elementwise" else workload(kind), depth)
 
     def _add_feedback(self, ask: Ask, base: Version) -> Ask:
-        """The request with what the model is shown of the profile of `base`, by the model setting `feedback`."""
+        """The request with what the model is shown of the profile of `base`, by the model setting `feedback`, and of
+        earlier sessions.
+        """
         feedback = self.model.feedback
+        if feedback == "none":
+            return ask
+        ask = dataclasses.replace(ask, lessons=self._recall(ask))
         if feedback == "raw":
             return dataclasses.replace(ask, profile=self.profiling.findings(base))
         if feedback == "tools":
             return dataclasses.replace(ask, questions=self.diagnosing.questions(base))
-        if feedback == "none":
-            return ask
         found = ask.diagnosis or self.diagnosing.try_diagnose(base)
         made = directives.write_directives(found, base.proposal.candidate, _show_example)
         return dataclasses.replace(ask, directives=made)
+
+    def _recall(self, ask: Ask) -> tuple[str, ...]:
+        """What other sessions of this user taught of such kernels, in sentences."""
+        known = [lesson for lesson in lessons.read() if lesson.session != self.log.name]
+        bottleneck = ask.diagnosis.bottleneck if ask.diagnosis is not None else ""
+        return tuple(map(lessons.describe, lessons.find_similar(known, self.log.facts.kind, bottleneck)))
 
     def _make_ask(self, base: Version | None) -> Ask:
         self.testing.follow_gpu()

@@ -143,6 +143,7 @@ def _template_values(ask: Ask) -> dict[str, object]:
         "instruction": ask.instruction,
         "kind": ask.facts.kind,
         "profile": ask.profile,
+        "lessons": ask.lessons,
         "directives": ask.directives,
         "questions": ask.questions,
         "examples": examples(),

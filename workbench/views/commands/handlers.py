@@ -23,7 +23,7 @@ from workbench.views.notebook.protocol import Notebook
 from workbench.views.plots import energy, roofline
 from workbench.views.plots import profile as profile_plots
 from workbench.views.text import diff as diff_view
-from workbench.views.text import tables
+from workbench.views.text import lessons_page, tables
 from workbench.views.text.card_page import explain_no_version, show_card
 from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import MimeBundle
@@ -204,6 +204,11 @@ def trust_named(arguments: Namespace, cell: str | None, state: Notebook) -> obje
     return MimeBundle(trust_path(arguments.path))
 
 
+def show_lessons(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    done = lessons_page.change_lessons(arguments)
+    return MimeBundle(done or lessons_page.format_lessons(lessons_page.select_lessons(arguments.kind)))
+
+
 def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     from workbench.views.commands import explanation
 
@@ -290,5 +295,6 @@ HANDLERS: Mapping[str, Handler] = {
     "search": conversation.search_sources,
     "open": open_session,
     "sessions": show_sessions,
+    "lessons": show_lessons,
     "trust": trust_named,
 }

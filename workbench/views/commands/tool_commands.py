@@ -116,6 +116,23 @@ HELP = (
         ),
     ),
     Command(name="sessions", about="list the stored sessions", group="help and language"),
+    Command(
+        name="lessons",
+        about="what earlier sessions taught: which changes helped, which failed and how they were repaired",
+        group="help and language",
+        places=BOTH,
+        example="cutegen lessons --kind softmax",
+        arguments=(
+            Argument(flags=("--kind",), default="", about="only lessons of this kind of problem, such as softmax"),
+            Argument(
+                flags=("--forget",), action="append", metavar="ID", about="forget a lesson by its id, or all with: all"
+            ),
+            Argument(
+                flags=("--note",), default="", metavar="ID", about="write a note to a lesson: --note ID --text TEXT"
+            ),
+            Argument(flags=("--text",), default="", about="the note; an empty text removes it"),
+        ),
+    ),
 )
 TOOLS = (
     Command(
