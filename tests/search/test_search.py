@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import UserError
-from workbench.search import call_tool, corpus, index, read, search, tool_specs
+from workbench.search import call_tool, corpus, find_example, index, read, search, tool_specs
 
 QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text())["question"]
 UNSEEN = tomllib.loads(Path(__file__).with_name("unseen.toml").read_text())["question"]
@@ -221,3 +222,21 @@ def test_without_the_optional_package_the_rest_is_searched(smaller: None) -> Non
         call_tool("search", '{"query": "layout"}').endswith(corpus.missing_packages_note())
         and "pip install" in corpus.missing_packages_note()
     )
+
+
+def test_a_pattern_has_an_example_in_a_kernel_of_ours_that_can_be_read() -> None:
+    found = find_example("coalesced copy shared memory transpose")
+    assert found is not None and "transpose" in found.symbol and found.path.startswith("workbench:kernels/")
+    assert len(found.lines) == found.last - found.first + 1 <= 6 and any("cute." in line for line in found.lines)
+    assert read(found.path, found.first, found.last).splitlines()[0].startswith(found.lines[0][:60])
+    assert find_example("zyxwv qqqq") is None and find_example("") is None
+
+
+def test_most_advised_patterns_have_an_example() -> None:
+    probes = (Path(index.__file__).parents[1] / "probes").glob("*.py")
+    patterns = {text for path in probes for text in re.findall(r'pattern="([^"]+)"', path.read_text())}
+    assert len(patterns) >= 20 and sum(find_example(text) is not None for text in patterns) >= len(patterns) * 0.8
+
+
+def test_an_example_never_waits_for_an_index(smaller: None, tmp_path: Path) -> None:
+    assert find_example("swizzled shared memory layout atom") is None and not list(tmp_path.iterdir())

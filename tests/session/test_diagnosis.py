@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_a_judged_version_is_diagnosed_without_a_run(session: Session, monkeypat
     found = session.diagnose("v1")
     assert found == session.known_diagnosis("v1") and not found.exhausted
     assert {advice.probe for advice in found.advice} >= {"coalescing", "access_width"}
+
+
+def test_somebody_elses_session_is_diagnosed_and_nothing_of_it_runs(session: Session, tmp_path: Path) -> None:
+    shutil.copytree(session.folder, tmp_path / "theirs")
+    with Session.open(tmp_path / "theirs") as theirs:
+        assert theirs.refusal and theirs.diagnose("v1").advice == session.diagnose("v1").advice
+        with pytest.raises(UserError):
+            theirs.apply_advice("v1", "access_width")
 
 
 def test_an_advice_becomes_a_version_and_then_another_one(session: Session) -> None:

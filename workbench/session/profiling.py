@@ -64,7 +64,7 @@ class Profiling:
         return made
 
     def _find_kept(self, version: Version, by: str, key: tuple[tuple[str, str], ...]) -> StoredProfile | None:
-        """The last profile of a version by one profiler that the session keeps, of this device and with these options."""
+        """The last profile of a version by one profiler that the session keeps, of this device, with these options."""
         for stored in reversed(self.log.store.profiles(version.number)):
             if (stored.profile.by, stored.profile.device, stored.options) == (by, self.log.device, key):
                 return stored

@@ -238,7 +238,8 @@ class Session(LogReader, TestSettings):
         """What limits a version and what to change, best advice first (workbench.probes). Nothing is run where the
         counts of its test are enough; `by` names profilers instead.
         """
-        return self._thread.run(lambda: self._diagnosing.diagnose(version, by, again=again))
+        known = None if by or again else self.known_diagnosis(version)
+        return known or self._thread.run(lambda: self._diagnosing.diagnose(version, by, again=again))
 
     def known_diagnosis(self, version: Reference = "latest") -> Diagnosis | None:
         """The diagnosis from what a version's test counted, or from a kept profile of a GPU; None without both.
