@@ -7,8 +7,8 @@
 
 `take` writes a line for each kernel: the problem's work, the candidate's text, the profile that the emulator counts at
 full size, and the one of `ncu+sass`. It goes on where the file ends. `compare` asks every probe about both. A probe
-decides for a kernel if its advice is of medium or high severity. Agreement is the share of equal decisions of all probes
-on all kernels; that of the two sets by kernel (Jaccard) and the first advice are printed beside it.
+decides for a kernel if its advice is of medium or high severity. Agreement is the share of equal decisions of all
+probes on all kernels; that of the two sets by kernel (Jaccard) and the first advice are printed beside it.
 """
 
 from __future__ import annotations
