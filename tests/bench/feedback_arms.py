@@ -3,7 +3,7 @@
     python tests/bench/feedback_arms.py [--out results/feedback_arms.json] [--kept profiles.pickle]
 
 Every counted row of a landscape (results/probe_counts.jsonl.gz) is a version to improve. Each arm chooses one change of
-one setting to a program that was measured; the gain is the ratio of the two measured times, 1 where an arm chooses none.
+one setting to a program that was measured; the gain is the ratio of the two times, 1 where an arm chooses none.
 
     directives   the probes' advice in the workbench's order; hit rates come from the other problems only
     raw          a reader of raw counters: KernelPro's triggers, the one that is exceeded most first, and the settings
@@ -12,8 +12,9 @@ one setting to a program that was measured; the gain is the ratio of the two mea
     subset       the advice of three probes drawn at random, as a stand-in for a model that runs few tools by its own
                  choice; the mean of DRAWS draws. It is not a model.
 
-`both` has the rows where directives and raw counters both have a measured change. Gains are geometric means by landscape. Arms are compared by the Wilcoxon signed-rank test on the logarithms of the
-landscapes' means, two-sided. `kept` is the same with the rule that a slower program is thrown away.
+`both` has the rows where directives and raw counters both have a measured change. Gains are geometric means by
+landscape. Arms are compared by the Wilcoxon signed-rank test on the logarithms of the landscapes' means, two-sided.
+`kept` is the same with the rule that a slower program is thrown away.
 """
 
 from __future__ import annotations

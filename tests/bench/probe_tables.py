@@ -73,7 +73,7 @@ def describe_agreement() -> str:
     overlap = sum(row["jaccard"] for row in kernels.values()) / len(kernels)
     return (
         f"{len(kernels)} kernels were profiled by Nsight Compute on an H200 and counted by the emulator at full size: "
-        f"{found['agreement']:.1%} of all decisions of a probe on a kernel are the same (most are silence), the sets of "
-        f"probes that advise overlap by {overlap:.2f} in the mean, the first advice is the same on "
+        f"{found['agreement']:.1%} of all decisions of a probe on a kernel are the same (most are silence), the sets "
+        f"of probes that advise overlap by {overlap:.2f} in the mean, the first advice is the same on "
         f"{found['first_equal']:.0%}."
     )

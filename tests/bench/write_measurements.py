@@ -320,7 +320,8 @@ def _section(*parts: str) -> str:
 
 
 SECTIONS: tuple[Callable[[], str], ...] = (
-    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy, advice,
+    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy,
+    advice,
 )  # fmt: skip
 
 

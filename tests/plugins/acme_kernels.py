@@ -113,8 +113,8 @@ class AlwaysRight(Executor):
 
 
 class LargeBlocks(KernelProbe):
-    """A probe of one's own. `KernelProbe` asks about each kernel of a profile and keeps the advice with the most to gain;
-    `advise` sets severity and provenance. A metric that is None is unknown: say nothing then.
+    """A probe of one's own. `KernelProbe` asks about each kernel of a profile and keeps the advice with the most to
+    gain; `advise` sets severity and provenance. A metric that is None is unknown: say nothing then.
     """
 
     name = "acme_large_blocks"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
-from workbench.probes.latency import waiting_after_stores
+from workbench.probes.latency import waiting_after_stores, waits_for_copies
 from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
 REACHED = 0.5  # share of the data sheet's ratio of tensor cores to fp32 units that a first version gains (inferred)
+SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` where a further stage fits (chosen)
 UNFED = 0.6  # share of the tensor cores' rate (inferred)
 LANES = 26.0  # active threads of a warp-instruction, of 32 (inferred)
 ISSUE = 0.5  # share of the issue slots (inferred)
@@ -81,6 +82,8 @@ class TensorFeed(KernelProbe):
         if kernel.on_slow_path:
             return None
         late, _ = waiting_after_stores(profile.lines)  # not for operands
+        if waits_for_copies(kernel, source):
+            late = max(late, SHALLOW)
         return self.advise(
             kernel,
             profile,

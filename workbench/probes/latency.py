@@ -98,11 +98,9 @@ class PipelineDepth(KernelProbe):
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: over STALLED of the stalls wait for asynchronous copies, and a further stage fits."""
         share = kernel.stall_share(*MEMORY_STALLS)
-        if not _copies(kernel, source) or share <= STALLED or kernel.busiest[1] > 0.8:
+        if not waits_for_copies(kernel, source):
             return None
-        used = (kernel.metrics.dynamic_shared_bytes or 0.0) + (kernel.metrics.static_shared_bytes or 0.0)
-        if not used or kernel.device.shared_bytes_per_block / used < SHARED_ROOM:
-            return None
+        used = _shared_bytes(kernel)
         return self.advise(
             kernel,
             profile,
@@ -174,6 +172,18 @@ class EpilogueCost(KernelProbe):
             line=line,
             pattern="pingpong epilogue tma store",
         )
+
+
+def waits_for_copies(kernel: Signals, source: str) -> bool:
+    """Whether over STALLED of the stalls wait for asynchronous copies, and a further stage fits."""
+    share, used = kernel.stall_share(*MEMORY_STALLS), _shared_bytes(kernel)
+    if not _copies(kernel, source) or share <= STALLED or kernel.busiest[1] > 0.8:
+        return False
+    return used > 0 and kernel.device.shared_bytes_per_block / used >= SHARED_ROOM
+
+
+def _shared_bytes(kernel: Signals) -> float:
+    return (kernel.metrics.dynamic_shared_bytes or 0.0) + (kernel.metrics.static_shared_bytes or 0.0)
 
 
 def _copies(kernel: Signals, source: str) -> bool:
