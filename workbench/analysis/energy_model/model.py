@@ -51,7 +51,7 @@ class EnergyModel:
     limit_w: float  # the mean power of kernels at the power limit
 
     def predict(self, events: Mapping[str, float], *, limited: bool = True) -> dict[str, float]:
-        """Event -> joules, `limited` by the power limit: at it clocks and voltage are lower, and every event costs less.
+        """Event -> joules, `limited` by the power limit: at it clocks and voltage fall, and every event costs less.
 
         Raises `KeyError` for an event that has no coefficient.
         """
