@@ -216,6 +216,12 @@ def compare(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that `take` wrote, gzipped or not."""
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def find_planted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each planted kernel whether the right probe is first, and whether it names the slow line."""
     by_name = {row["kernel"]: row for row in rows}
@@ -278,8 +284,7 @@ def main() -> int:
     finding.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     if arguments.mode == "planted":
-        text = gzip.decompress(arguments.profiles.read_bytes()).decode()
-        found = find_planted([json.loads(line) for line in text.splitlines()])
+        found = find_planted(read_rows(arguments.profiles))
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")
         print(f"first {sum(row['first'] for row in found)}, line {sum(row['line'] for row in found)} of {len(found)}")
         return 0
@@ -291,7 +296,7 @@ def main() -> int:
             on_gpu=not arguments.without_gpu,
             planted=arguments.only_planted,
         )
-    rows = [row for row in map(json.loads, arguments.profiles.read_text().splitlines()) if row["measured"]]
+    rows = [row for row in read_rows(arguments.profiles) if row["measured"]]
     result = compare(rows)
     print(f"agreement {result['agreement']:.3f} of {len(rows)} kernels; first advice equal {result['first_equal']:.2f}")
     print("  " + ", ".join(f"{name} {value:.2f}" for name, value in result["by_probe"].items() if value < 1))

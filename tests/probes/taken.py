@@ -71,7 +71,7 @@ def planted_profiles() -> dict[str, Taken]:
 @functools.cache
 def measured_profiles() -> dict[str, Taken]:
     """Nsight Compute's profiles on an H200, by the kernel's name in probes_on_gpu.py."""
-    return _read(RESULTS / "h200_probe_profiles.jsonl", "measured")
+    return _read(RESULTS / "h200_probe_profiles.jsonl.gz", "measured")
 
 
 @functools.cache

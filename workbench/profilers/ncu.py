@@ -21,6 +21,7 @@ from workbench.records import Job, KernelMetrics, LineProfile, Outcome, Profile
 
 WALL_S = 300.0
 LAUNCHES = 16  # launches of one call that are profiled
+TENSOR_BUSY = 0.01  # share of the tensor pipe from which a kernel computes on it (inferred: others show up to 0.0001)
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION = (
     f"the driver gives counters to administrators only ({NO_PERMISSION}): "
@@ -209,13 +210,19 @@ def _missing_notes(seen: ProfiledRun, sections: Sequence[str], counted: bool, pl
 
 
 def add_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[KernelMetrics, ...], tuple[str, ...]]:
-    """Give the only kernel of a call the problem's FLOPs if ncu does not count them. Returns (kernels, notes)."""
+    """Give the only kernel of a call the problem's FLOPs if ncu does not count them, on tensor cores if their pipe was
+    busy. Returns (kernels, notes).
+    """
     work = next((item for item in job.facts.work if item.case == "full"), None)
     if len(kernels) != 1 or kernels[0].flops is not None or work is None or not work.flops:
         return kernels, ()
-    return (dataclasses.replace(kernels[0], flops=float(work.flops)),), (
-        "FLOPs are the problem's (counted): ncu does not say what the tensor cores did",
+    on_tensor_cores = dict(kernels[0].pipes).get("tensor", 0.0) > TENSOR_BUSY
+    made = dataclasses.replace(
+        kernels[0],
+        flops=float(work.flops),
+        tensor_flops=((work.dtype, float(work.flops)),) if on_tensor_cores else (),
     )
+    return (made,), ("FLOPs are the problem's (counted): ncu does not say what the tensor cores did",)
 
 
 def last_error(said: str) -> str:
