@@ -53,6 +53,9 @@ def short(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
+LATER = ("stalls", "waits", "active_threads")  # of lines, which edits move; and counters that came later
+
+
 def launch(found: dict[str, Any]) -> dict[str, Any]:
     """A launch without its kernel's name and its zeros.
 
@@ -61,7 +64,7 @@ def launch(found: dict[str, Any]) -> dict[str, Any]:
     kept = {
         name: value for name, value in found.items() if name not in ("kernel", "lines", "total", "findings", "paced")
     }
-    paced = found["paced"] and {name: value for name, value in found["paced"].items() if name != "stalls"}
+    paced = found["paced"] and {name: value for name, value in found["paced"].items() if name not in LATER}
     return {
         **kept,
         "total": {name: value for name, value in found["total"].items() if value},

@@ -115,7 +115,7 @@ def test_a_worker_sees_only_the_gpu_of_its_request(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(
         worker.TRUSTED, "inspect", lambda folder: {"sees": os.environ["CUDA_VISIBLE_DEVICES"]}
     )  # a role without CUDA
-    worker.main({"folder": str(tmp_path), "role": "inspect", "gpu": GPU_B}, False)
+    worker.main({"folder": str(tmp_path), "role": "inspect", "gpu": GPU_B}, False, os.open(os.devnull, os.O_WRONLY))
     assert json.loads((tmp_path / "reply-inspect.json").read_text()) == {"sees": GPU_B}
 
 
@@ -125,7 +125,8 @@ def test_a_confined_process_keeps_only_the_gpu_of_its_request(tmp_path: Path) ->
     if child == 0:
         try:
             os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-            worker._confine(tmp_path, {"cpu_s": 10, "device": "cuda", "gpu": GPU_B}, False)
+            report = os.open(os.devnull, os.O_WRONLY)
+            worker._confine(tmp_path, {"cpu_s": 10, "device": "cuda", "gpu": GPU_B}, False, report)
             os._exit(0 if os.environ["CUDA_VISIBLE_DEVICES"] == GPU_B else 1)
         finally:
             os._exit(2)

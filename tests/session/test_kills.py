@@ -38,7 +38,9 @@ def kill_often(folder: Path, script: str, kills: int, longest_s: float, least: i
         print("another", file=nursery.stdin, flush=True)
         said, number = nursery.stdout.readline().split()
         assert said == "ready"
-        time.sleep(random.uniform(0.0, longest_s))
+        time.sleep(
+            random.uniform(0.0, longest_s * max(done / kills, 1.0))
+        )  # more time for each where that was too short
         os.kill(int(number), signal.SIGKILL)
         for line in iter(nursery.stdout.readline, "gone\n"):
             parts = line.split()

@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(f"cutegen: {error.strerror or error}{where}")
         return USAGE
     finally:
+        set_json(False)
         if "workbench.executors.jobs.client" in sys.modules:  # else no process was started
             from workbench import executors
 
