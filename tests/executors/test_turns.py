@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -124,9 +125,13 @@ def test_ctrl_c_ends_the_wait() -> None:
         command = [sys.executable, "-c", HOLD, "0", "alone", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as second:
             assert second.stdout is not None and second.stdout.readline() == "begun\n"
-            time.sleep(0.5)  # it waits now
-            second.send_signal(signal.SIGINT)
-            assert second.wait(30) != 0 and second.stdout.read() == ""
+            for _ in range(10):  # as a person would: Python drops a signal that comes inside a callback
+                time.sleep(0.5)  # it waits now
+                second.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    second.wait(3)
+                    break
+            assert second.poll() not in (None, 0) and second.stdout.read() == ""
 
 
 def test_the_order_of_coming_is_the_order_of_turns() -> None:
