@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -61,11 +61,15 @@ def add(lesson: Lesson) -> None:
 
 def forget(ids: Sequence[str]) -> int:
     """Forget lessons by id, or all with "all". Returns how many. Raises `UserError` for an unknown id."""
-    known = read()
-    if unknown := [one for one in ids if one != "all" and one not in {lesson.id for lesson in known}]:
-        raise UserError(f"no lesson has the id {unknown[0]!r}; cutegen lessons lists them")
-    kept = [] if "all" in ids else [lesson for lesson in known if lesson.id not in ids]
-    return _replace(lambda _: kept, len(known) - len(kept))
+    with _locked() as where:
+        if where is None:
+            raise UserError(f"there are no lessons to change: they are switched off ({ENV}) or cannot be written")
+        known = read()
+        if unknown := [one for one in ids if one != "all" and one not in {lesson.id for lesson in known}]:
+            raise UserError(f"no lesson has the id {unknown[0]!r}; cutegen lessons lists them")
+        kept = [] if "all" in ids else [lesson for lesson in known if lesson.id not in ids]
+        _write(where, kept)
+    return len(known) - len(kept)
 
 
 def annotate(identity: str, note: str) -> Lesson:
@@ -76,14 +80,6 @@ def annotate(identity: str, note: str) -> Lesson:
     changed = replace(found, note=" ".join(note.split())[:200])
     add(changed)
     return changed
-
-
-def _replace(change: Callable[[tuple[Lesson, ...]], list[Lesson]], count: int) -> int:
-    with _locked() as where:
-        if where is None:
-            raise UserError(f"there are no lessons to change: they are switched off ({ENV}) or cannot be written")
-        _write(where, change(read()))
-    return count
 
 
 @contextlib.contextmanager
@@ -106,13 +102,14 @@ def _locked() -> Iterator[Path | None]:
 
 
 def _write(where: Path, lessons: Sequence[Lesson]) -> None:
-    """Replace the file as a whole: a kill leaves the old one or the new one."""
-    text = "".join(json.dumps(asdict(lesson)) + "\n" for lesson in lessons)
-    with contextlib.suppress(OSError):
-        number, made = tempfile.mkstemp(dir=where.parent, prefix=".lessons-")
+    """Replace the file as a whole: a kill leaves the old one or the new one, a full disk the old one."""
+    number, made = tempfile.mkstemp(dir=where.parent, prefix=".lessons-")
+    try:
         with os.fdopen(number, "w") as file:
-            file.write(text)
+            file.writelines(json.dumps(asdict(lesson)) + "\n" for lesson in lessons)
         os.replace(made, where)
+    except OSError:
+        Path(made).unlink(missing_ok=True)
 
 
 # ---- learning -----------------------------------------------------------------------------------------------------

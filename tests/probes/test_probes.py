@@ -22,9 +22,9 @@ from taken import (
 )
 
 from workbench.landscapes import landscapes
-from workbench.probes import diagnose, load_probes
-from workbench.probes.two_stage import asked_classes, choose_class, classify_bound
-from workbench.records import KernelMetrics, Work
+from workbench.probes import KernelProbe, diagnose, load_probes
+from workbench.probes.two_stage import choose_class, classify_bound, select_classes
+from workbench.records import Advice, Bound, KernelMetrics, Profile, Work
 
 Row = tuple[str, str]  # a landscape's problem, and a program
 GEMM = "gemm(a, b) .arch(sm_90a)"
@@ -194,7 +194,7 @@ def test_probes_of_other_classes_are_not_asked() -> None:
     assert found.bottleneck == "memory" and found.measured == "memory"
     skipped = dict(found.skipped)
     assert {"tensor_feed", "pipeline_depth", "epilogue"} <= set(skipped)
-    classes = asked_classes(found.bottleneck, found.measured)
+    classes = select_classes(found.bottleneck, found.measured)
     assert all(not classes & probe.classes for probe in load_probes() if probe.name in skipped)
     assert all(classes & probe.classes for probe in load_probes() if probe.name not in skipped)
 
@@ -233,3 +233,17 @@ def test_emulator_and_gpu_lead_to_the_same_decisions() -> None:
 
     rows = [row for row in read_rows(RESULTS / "h200_probe_profiles.jsonl.gz") if row["measured"]]
     assert len(rows) >= 50 and compare(rows)["agreement"] >= 0.9
+
+
+def test_a_probe_that_raises_is_named_and_hinders_no_other() -> None:
+    class Broken(KernelProbe):
+        name = "broken"
+        question = "Does it raise?"
+
+        def look(self, profile: Profile, bound: Bound | None, source: str, /) -> Advice | None:
+            raise ValueError("no such counter")
+
+    taken = planted_profiles()["strided_loads"]
+    sound = diagnose_taken(taken, probes=load_probes())
+    found = diagnose_taken(taken, probes=(*load_probes(), Broken()))
+    assert found.advice == sound.advice and dict(found.skipped)["broken"] == "it failed: ValueError: no such counter"

@@ -12,7 +12,7 @@ from pages import METRICS, NAMES, RECORDED, raw_page, recorded, source_page
 
 from workbench.emulator import emulated
 from workbench.profilers import ncu, ncu_metrics, ncu_pages, sass
-from workbench.records import KernelBuild
+from workbench.records import Candidate, Facts, Job, KernelBuild, KernelMetrics, Problem, Work
 
 SOURCE = """import cutlass
 import cutlass.cute as cute
@@ -237,3 +237,17 @@ def test_where_there_is_no_gpu_each_says_so_in_a_sentence(tmp_path: Path, monkey
     monkeypatch.setattr(presence, "list_gpus", lambda: "no NVIDIA driver was found")
     for profiler in (ncu.NcuProfiler(), TimelineProfiler(), EnergyProfiler()):
         assert str(profiler.why_not()).startswith("no NVIDIA driver was found; profile on a machine")
+
+
+@pytest.mark.parametrize(("busy", "on_tensor_cores"), [(0.46, True), (0.0001, False)])
+def test_flops_that_ncu_does_not_count_are_the_problems_where_the_tensor_pipe_was_busy(
+    busy: float, on_tensor_cores: bool
+) -> None:
+    work = Work(case="full", flops=1000, least_bytes=10, dtype="bfloat16", tensor_cores=True)
+    facts = Facts(
+        problem_hash="", kind="", init_source="", forward_arguments=(), graph=(), parameters=(), cases=(), work=(work,)
+    )
+    job = Job(problem=Problem(name="p", source=""), facts=facts, candidate=Candidate(source=""))
+    (found,), notes = ncu.add_flops((KernelMetrics(kernel="k", pipes=(("tensor", busy),)),), job)
+    assert found.flops == 1000 and len(notes) == 1
+    assert found.tensor_flops == ((("bfloat16", 1000.0),) if on_tensor_cores else ())

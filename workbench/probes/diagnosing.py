@@ -48,7 +48,7 @@ def diagnose(
     room = _room(kernels, bound, seconds)
     known = calibrated() if rates is None else rates
     asked, skipped = _filter(load_probes() if probes is None else probes, chosen, measured, all_of=probes is not None)
-    found = [advice for probe in asked if (advice := probe.look(profile, bound, source)) is not None]
+    found, failed = _look(asked, profile, bound, source)
     return Diagnosis(
         device=profile.device,
         case=profile.case,
@@ -60,8 +60,25 @@ def diagnose(
         seconds=seconds or sum(kernel.seconds for kernel in kernels),
         room=room,
         advice=_rank((_limit(advice, room, experience or {}, known) for advice in found), known),
-        skipped=skipped,
+        skipped=(*skipped, *failed),
     )
+
+
+def _look(
+    asked: Sequence[Probe], profile: Profile, bound: Bound | None, source: str
+) -> tuple[list[Advice], list[tuple[str, str]]]:
+    """(the advice of the probes, those that raised with the reason). A probe of another package may raise anything."""
+    found: list[Advice] = []
+    failed: list[tuple[str, str]] = []
+    for probe in asked:
+        try:
+            advice = probe.look(profile, bound, source)
+        except Exception as error:
+            failed.append((probe.name, f"it failed: {type(error).__name__}: {' '.join(str(error).split())[:100]}"))
+            continue
+        if advice is not None:
+            found.append(advice)
+    return found, failed
 
 
 def _room(kernels: Sequence[Signals], bound: Bound | None, seconds: float | None) -> float | None:
@@ -76,7 +93,7 @@ def _filter(
     probes: Iterable[Probe], chosen: str, measured: str, *, all_of: bool
 ) -> tuple[tuple[Probe, ...], tuple[tuple[str, str], ...]]:
     """(the probes that are asked, the others with the reason)."""
-    classes = two_stage.asked_classes(chosen, measured)  # type: ignore[arg-type]
+    classes = two_stage.select_classes(chosen, measured)  # type: ignore[arg-type]
     asked: list[Probe] = []
     skipped: list[tuple[str, str]] = []
     for probe in sorted(probes, key=lambda probe: probe.name):

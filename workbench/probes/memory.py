@@ -114,7 +114,7 @@ class L2Locality(KernelProbe):
         ratio = moved / bound.least_bytes
         if ratio <= AGAIN:
             return None
-        waits = kernel.held_up("DRAM")
+        waits = kernel.explained_waiting("DRAM")
         if several:  # the call as a whole: its kernels are bound by the same bytes
             kernel = replace(kernel, share=1.0)
         return self.advise(

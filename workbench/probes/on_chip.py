@@ -27,7 +27,7 @@ class BankConflicts(KernelProbe):
         if not used or not conflicts or used / max(used - conflicts, 1.0) <= CONFLICTS:
             return None
         ratio = used / max(used - conflicts, 1.0)
-        waits = kernel.held_up("shared memory")
+        waits = kernel.explained_waiting("shared memory")
         return self.advise(
             kernel,
             profile,

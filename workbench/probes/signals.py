@@ -52,7 +52,7 @@ class Signals:
         """The share of latency."""
         return self.busy[LATENCY]
 
-    def held_up(self, name: str) -> float:
+    def explained_waiting(self, name: str) -> float:
         """The part of the waiting that a resource can explain: none if it is idle, all if it is busy half the time."""
         return min(2 * self.busy[name], 1.0)
 

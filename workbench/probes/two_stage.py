@@ -52,7 +52,7 @@ def _units(bottleneck: Bottleneck) -> str:
     return "the memory system" if bottleneck == "memory" else "the arithmetic units"
 
 
-def asked_classes(chosen: Bottleneck, measured: Bottleneck) -> frozenset[str]:
+def select_classes(chosen: Bottleneck, measured: Bottleneck) -> frozenset[str]:
     """The classes whose probes are asked: the chosen one, both if it is mixed, and latency where warps wait."""
     found = {"memory", "compute"} if chosen == "mixed" else {chosen}
     return frozenset(found | ({"latency"} if measured in ("latency", "mixed") or chosen == "latency" else set()))

@@ -12,6 +12,7 @@ from workbench.analysis.devices import Device
 from workbench.analysis.occupancy import ctas_by_resource, launch_occupancy
 from workbench.analysis.time_model import estimate_time, fitted_model, terms
 from workbench.analysis.time_model.machine_code import count_local_requests
+from workbench.emulator.execution.counters import add_counts
 from workbench.profilers import sass
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import (
@@ -247,7 +248,7 @@ def line_profiles(outcome: Outcome, source: str) -> tuple[LineProfile, ...]:
     for launch in outcome.launches:
         for line in launch.lines:
             executed[line.line] += line.instructions
-            memory[line.line] = _add(memory[line.line], line) if line.line in memory else line
+            memory[line.line] = add_counts(memory[line.line], line) if line.line in memory else line
         for number, cycles in launch.paced.stalls if launch.paced else ():
             waits[number] = waits.get(number, 0.0) + cycles
     known = {item.line: item for item in sass.source_lines(outcome.builds, source)}
@@ -261,12 +262,6 @@ def line_profiles(outcome: Outcome, source: str) -> tuple[LineProfile, ...]:
         )
         for number in sorted({*known, *executed, *waits})
     )
-
-
-def _add(one: LineCounts, other: LineCounts) -> LineCounts:
-    """The counts of a source line in two launches together."""
-    names = [name for name in LineCounts.__dataclass_fields__ if name != "line"]
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 def _text(texts: Sequence[str], number: int) -> str:

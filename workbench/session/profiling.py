@@ -4,7 +4,6 @@ versions by the probes' advice on a profile.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 
@@ -220,11 +219,10 @@ class Learning:
     def __init__(self, diagnosing: Diagnosing) -> None:
         self.diagnosing, self.log = diagnosing, diagnosing.log
 
-    def hear(self, event: Event) -> None:
-        """Learn from a version that was judged just now. A fault of this is no fault of the test."""
+    def handle_event(self, event: Event) -> None:
+        """Learn from a version that was judged just now. The log keeps a fault of this away from the test."""
         if event.kind == "judged" and event.version is not None and lessons.path() is not None:
-            with contextlib.suppress(UserError, OSError):
-                self.learn(self.log.version(event.version))
+            self.learn(self.log.version(event.version))
 
     def learn(self, version: Version) -> None:
         """Add the lesson of a tested version, and to that of the failed ones before it how they were repaired."""

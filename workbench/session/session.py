@@ -44,7 +44,7 @@ class Session(LogReader, TestSettings):
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
         self._diagnosing = Diagnosing(self._testing, self._profiling)
-        log.subscribe(Learning(self._diagnosing).hear)
+        log.subscribe(Learning(self._diagnosing).handle_event)
         self._model = ModelSettings(log)
         self._proposing = Proposing(self._testing, self._profiling, self._diagnosing, self._model)
         self._deciding = Deciding(self._testing, self._profiling)

@@ -122,7 +122,7 @@ class Counting:
         lines = {line: LineCounts(line=line, **dict(zip(COUNTS, row, strict=True))) for line, row in sums.items()}
         total = LineCounts(line=0)
         for counts in lines.values():
-            total = _add(total, counts)
+            total = add_counts(total, counts)
         ordered = tuple(lines[key] for key in sorted(lines))
         return Launch(
             kernel=name,
@@ -165,7 +165,8 @@ class Counting:
         return [(COUNTS.index(name), value) for name, value in found.items()]
 
 
-def _add(a: LineCounts, b: LineCounts) -> LineCounts:
+def add_counts(a: LineCounts, b: LineCounts) -> LineCounts:
+    """The counts of two lines together, under the first one's number."""
     return LineCounts(line=a.line, **{name: getattr(a, name) + getattr(b, name) for name in COUNTS})
 
 

@@ -77,7 +77,8 @@ def first_move(version: Version, advice: Advice) -> str:
 
 def _head(version: Version, found: Diagnosis) -> list[str]:
     """Class, both stages, the room to the bound, and what there is to say without advice."""
-    where = f"{found.provenance} on {found.device}" + (f", case {found.case}" if found.case else "")
+    place = "on" if found.provenance == "measured" else "for"
+    where = f"{found.provenance} {place} {found.device}" + (f", case {found.case}" if found.case else "")
     lines = [f"v{version.number} is limited by {found.bottleneck} ({where})"]
     stages = f"  the problem's own limit: {found.analytic}; this kernel's counters: {found.measured}"
     lines.append(stages + (f" ({found.note})" if found.note else ""))
