@@ -33,6 +33,6 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 x = torch.randn(100, device="cuda")
 compiled = torch.compile(lambda t: double(t + 1) - 2, fullgraph=True)
-print("right", torch.allclose(compiled(x), 2 * x, atol=1e-5))  # t + 1 rounds: near zero nothing is left of a relative tolerance
+print("right", torch.allclose(compiled(x), 2 * x, atol=1e-5))  # t + 1 rounds, so near zero an absolute tolerance
 if "--fail" in sys.argv:
     raise ValueError("the program's own error")
