@@ -1,1 +1,1 @@
-"""Rules that explain graphs: hashes of neighbourhoods, roles of nodes, symbolic features, trees that a person can read."""
+"""Rules that explain graphs: hashes of neighbourhoods, roles of nodes, symbolic features, readable trees."""
