@@ -62,7 +62,7 @@ def parts(made: Launch, work: Work = WORK, device: devices.Device = H200) -> dic
 def test_every_resource_can_be_the_limit(made: Launch, name: str) -> None:
     found = parts(made)
     assert max(found, key=lambda key: found[key]) == name
-    assert describe_launch(made, BUILD, H200, WORK, fitted_model().constants, 1.0)[2] == name
+    assert estimate_time((made,), (BUILD,), H200, WORK).limit == name
 
 
 @given(st.sampled_from(["cycles", "issue", "l1_requests", "l1_lines", "l1_missed", "written"]), st.integers(1, 10**8))
@@ -154,7 +154,7 @@ def test_a_large_gain_is_told_and_none_is_not() -> None:
 
 
 def test_the_fit_has_the_features_of_the_code() -> None:
-    _, found, _ = describe_launch(launch(PLAIN), BUILD, H200, WORK, fitted_model().constants, 1.0)
+    _, found = describe_launch(launch(PLAIN), BUILD, H200, WORK, fitted_model().constants, 1.0)
     assert set(fitted_model().names) == {*found, "launches"}
 
 

@@ -34,7 +34,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.analysis import devices
 from workbench.analysis.time_model.features import average, describe_launch
 from workbench.analysis.time_model.regression import GaussianProcess, Hyperparameters, covariance
-from workbench.analysis.time_model.terms import Constants, bound_below, combine, resource_seconds, traffic_shares
+from workbench.analysis.time_model.terms import (
+    Constants,
+    add_resource_seconds,
+    bound_below,
+    combine,
+    resource_seconds,
+    traffic_shares,
+)
 from workbench.records import KernelBuild, Launch, Work
 from workbench.wire import from_plain
 
@@ -153,9 +160,10 @@ def tabulate(rows: Sequence[CountedRow], constants: Constants) -> Table:
             describe_launch(launch, builds.get(launch.kernel), DEVICE, row.work, constants, share)
             for launch, share in zip(row.launches, traffic_shares(row.launches), strict=True)
         ]
-        found.append(average([each[:2] for each in described]))
+        found.append(average(described))
         terms.append(sum(each[0] for each in described) + len(described) * constants.launch_s + constants.call_s)
-        limits.append(max(described, key=lambda each: each[0])[2])
+        parts = add_resource_seconds(row.launches, builds, DEVICE, row.work, constants)
+        limits.append(max(parts, key=lambda name: parts[name]))
     numbers = {name: n for n, name in enumerate(dict.fromkeys(row.problem for row in rows))}
     seconds = np.array([row.seconds for row in rows])
     return Table(

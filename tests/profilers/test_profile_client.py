@@ -146,7 +146,7 @@ def test_a_session_profiles_lines_with_waiting_and_pipes(tmp_path: Path) -> None
     )
     from workbench.views.plots import profile as profile_plots
 
-    assert profile_plots.available_plots(profile) == ("roofline", "pipes", "stalls", "occupancy", "source")
+    assert profile_plots.available_plots(profile) == ("roofline", "pipes", "occupancy", "source")
 
 
 TRACE = {

@@ -20,7 +20,7 @@ from workbench.profilers.counters import CounterProfiler
 from workbench.profilers.sass import SassProfiler
 from workbench.proposers.binding import candidate_of
 from workbench.proposers.recognition import recognise
-from workbench.protocols import Profiler
+from workbench.protocols import Profiler, RunContext
 from workbench.records import Candidate, Facts, Job, Outcome, Problem
 
 MEASURED = Path(__file__).parent.parent / "bench" / "results" / "h200_loop_part1.json"
@@ -85,7 +85,8 @@ def test_a_profile_says_what_limits_and_why() -> None:
     job, outcome = emulate(
         problem, facts, next(row["program"] for row in program if row["problem"] == "row_sum" and row["version"] == 1)
     )
-    profile = CounterProfiler().profile(job, outcome)
+    profile = CounterProfiler().profile(job, outcome, RunContext(options={"case": "shrunk"}))
+    assert profile.case == "shrunk" and CounterProfiler().profile(job, outcome).case == "full"
     assert profile.limits[0][0] == "L1" and list(profile.limits) == sorted(profile.limits, key=lambda item: -item[1])
     assert "limited by L1 (modelled)" in profile.summary and "x the ideal sectors" in profile.summary
     launch = profile.launches[0]

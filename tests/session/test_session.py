@@ -57,6 +57,12 @@ def test_hunks_make_a_new_tested_version(session: Session) -> None:
         and made.decision is not None
         and made.decision.hunks == (1,)
     )
+    whole = session.version(2)
+    assert whole.decision is not None and (whole.decision.kind, whole.decision.reason) == ("part", "as v3")
+    assert session.pending is None and session.baseline == made
+    assert session.undo().version == 3
+    assert session.version(2).decision is None and session.version(3).decision is None, "both are open again"
+    session.accept(3)
     assert "edited" in made.proposal.candidate.source and "Float32(1.0)" not in made.proposal.candidate.source
 
 

@@ -249,8 +249,8 @@ def test_modelled_and_counted_are_named_so() -> None:
     found = dataclasses.replace(
         full(), kernels=(modelled,), lines=lines, timeline=None, energy=None, by="counters", case="shrunk"
     )
-    assert profile.available_plots(found) == ("roofline", "pipes", "stalls", "occupancy", "source")
-    for name in ("roofline", "pipes", "stalls", "source"):
+    assert profile.available_plots(found) == ("roofline", "pipes", "occupancy", "source")
+    for name in ("roofline", "pipes", "source"):
         assert "modelled" in profile.plot(found, name).text and "measured by ncu" not in profile.plot(found, name).text
     with pytest.raises(UserError, match="nothing for the plot 'energy'; it has: roofline, pipes"):
         profile.plot(found, "energy")

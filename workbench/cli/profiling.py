@@ -38,7 +38,8 @@ def profile(arguments: argparse.Namespace) -> int:
     for name in arguments.by.split("+"):  # refused before the problem is inspected, unless a session may keep a profile
         plugins.load("profiler", name, check=not arguments.session)
     with _open_version(arguments) as (session, version):
-        found = session.profile(version.number, arguments.by, again=arguments.again, sections=arguments.sections)
+        options = {"sections": arguments.sections, "case": arguments.case}
+        found = session.profile(version.number, arguments.by, again=arguments.again, **options)
         made = profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
         echo(str(made))
         if arguments.html:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.analysis import devices
@@ -38,81 +38,97 @@ class CounterProfiler(Profiler):
 
     name = "counters"
     reads_emulation = True
+    option_names = ("case",)  # "full" (the default) or "shrunk"
 
     def why_not(self) -> str | None:
         """Always available."""
         return None
 
     def profile(self, job: Job, outcome: Outcome, context: RunContext = PLAIN, /) -> Profile:
-        """Occupancy per kernel, modelled seconds by resource at the full case, advice, and a summary."""
-        device = devices.find(outcome.device)
-        builds = {build.kernel: build for build in outcome.builds}
-        found = [(launch, launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
-        occupancy = tuple((launch.kernel, resident.fraction, resident.limiter) for launch, resident in found)
-        limits = _limits(job, outcome)
+        """The profile at the full case, counted on a few CTAs; where there was no run, or with the option
+        case="shrunk", at the emulated case, counted on all. Findings are always those of the emulated case.
+        """
+        full = next((item for item in job.facts.work if item.case == "full"), None)
         findings = tuple(finding for launch in outcome.launches for finding in launch.findings)
-        summary = _summary(outcome.launches, limits, occupancy, findings)
-        return Profile(
-            launches=outcome.launches,
-            builds=outcome.builds,
-            occupancy=occupancy,
-            limits=limits,
-            findings=findings,
-            summary=summary,
-            device=outcome.device,
-            case=job.cases[0] if job.cases else "",
-            kernels=_kernels(job, outcome, builds, device),
-            lines=line_profiles(outcome, job.candidate.source),
-            protections=outcome.protections,
-        )
+        at_full_size = full is not None and context.options.get("case") != "shrunk" and outcome.full_launches
+        if at_full_size:
+            found = replace(outcome, launches=outcome.full_launches)
+            made = _assemble(found, full, full, job.candidate.source, findings)
+        else:
+            work = next((item for item in job.facts.work if job.cases and item.case == job.cases[0]), None)
+            made = _assemble(outcome, work, full, job.candidate.source, findings)
+        case = "full" if at_full_size else job.cases[0] if job.cases else ""
+        return replace(made, case=case, protections=outcome.protections)
 
 
 def profile_full_size(facts: Facts, source: str, outcome: Outcome) -> Profile | None:
     """The profile of the call at the full case, from the CTAs that were followed there; None if there are none.
 
-    Nothing is run: a test on the emulator has all that is needed.
+    Nothing is run: a test on the emulator has all that is needed but the machine code.
     """
     work = next((item for item in facts.work if item.case == "full"), None)
     if work is None or not outcome.full_launches:
         return None
+    found = replace(outcome, launches=outcome.full_launches, builds=outcome.full_builds)
+    findings = tuple(finding for launch in outcome.full_launches for finding in launch.findings)
+    return replace(_assemble(found, work, work, source, findings), case=work.case)
+
+
+def _assemble(
+    outcome: Outcome, work: Work | None, full: Work | None, source: str, findings: tuple[Finding, ...]
+) -> Profile:
+    """The profile of `outcome.launches`, `work` being that of their case. Limits are those at the full case."""
     device = devices.find(outcome.device)
-    builds = {build.kernel: build for build in outcome.full_builds}
-    shares = terms.traffic_shares(outcome.full_launches)
-    resident = [
-        (launch, launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.full_launches
-    ]
-    occupancy = tuple((launch.kernel, found.fraction, found.limiter) for launch, found in resident)
-    limits = _limits_of(work, outcome)
+    builds = _index_builds(outcome)
+    found = [(launch, launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
+    occupancy = tuple((launch.kernel, resident.fraction, resident.limiter) for launch, resident in found)
+    limits = _limits(outcome, full) if full is not None and outcome.full_launches else ()
     return Profile(
-        launches=outcome.full_launches,
-        builds=outcome.full_builds,
+        launches=outcome.launches,
+        builds=outcome.builds,
         occupancy=occupancy,
         limits=limits,
-        findings=tuple(finding for launch in outcome.full_launches for finding in launch.findings),
-        summary=_summary(outcome.full_launches, limits, occupancy, ()),
+        findings=findings,
+        summary=_summary(outcome.launches, limits, occupancy, findings),
         device=outcome.device,
-        case=work.case,
-        kernels=tuple(
-            _metrics(launch, builds.get(launch.kernel), device, work, share)
-            for launch, share in zip(outcome.full_launches, shares, strict=True)
-        ),
-        lines=line_profiles(replace(outcome, launches=outcome.full_launches, builds=outcome.full_builds), source),
+        kernels=_share_out_time(_kernels(outcome, builds, device, work), outcome.launches, builds, device, work),
+        lines=line_profiles(outcome, source),
     )
 
 
-def _limits(job: Job, outcome: Outcome) -> tuple[tuple[str, float], ...]:
-    """Modelled seconds by resource at the full case, summed over launches, largest first; () without a run there."""
-    full = next((item for item in job.facts.work if item.case == "full"), None)
-    return _limits_of(full, outcome) if full is not None and outcome.full_launches else ()
+def _index_builds(outcome: Outcome) -> dict[str, KernelBuild]:
+    """Builds by kernel: those of the full case where it was built there too."""
+    return {build.kernel: build for build in (*outcome.builds, *outcome.full_builds)}
 
 
-def _limits_of(full: Work, outcome: Outcome) -> tuple[tuple[str, float], ...]:
-    device, constants = devices.find(outcome.device), fitted_model().constants
-    builds = {build.kernel: build for build in outcome.full_builds}
-    total: Counter[str] = Counter()
-    for launch, share in zip(outcome.full_launches, terms.traffic_shares(outcome.full_launches), strict=True):
-        total.update(terms.resource_seconds(launch, builds.get(launch.kernel), device, full, constants, share))
+def _limits(outcome: Outcome, full: Work) -> tuple[tuple[str, float], ...]:
+    """Modelled seconds by resource at the full case, summed over launches, largest first."""
+    device, builds = devices.find(outcome.device), {build.kernel: build for build in outcome.full_builds}
+    total = terms.add_resource_seconds(outcome.full_launches, builds, device, full, fitted_model().constants)
     return tuple(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def _share_out_time(
+    kernels: tuple[KernelMetrics, ...],
+    launches: Sequence[Launch],
+    builds: Mapping[str, KernelBuild],
+    device: Device,
+    work: Work | None,
+) -> tuple[KernelMetrics, ...]:
+    """The kernels with modelled times that add up to the time of the whole call, which a verdict states."""
+    if work is None or len(kernels) < 2 or any(kernel.modelled_s is None for kernel in kernels):
+        return kernels
+    used = [builds[launch.kernel] for launch in launches if launch.kernel in builds]
+    whole = estimate_time(launches, used, device, work).seconds
+    factor = whole / sum(kernel.modelled_s or 0.0 for kernel in kernels)
+    return tuple(
+        replace(
+            kernel,
+            modelled_s=(kernel.modelled_s or 0.0) * factor,
+            pipes=tuple((name, share / factor) for name, share in kernel.pipes),
+        )
+        for kernel in kernels
+    )
 
 
 def _summary(
@@ -148,13 +164,10 @@ def describe_waste(total: LineCounts) -> tuple[str, ...]:
     )
 
 
-def _find_work(job: Job) -> Work | None:
-    return next((item for item in job.facts.work if job.cases and item.case == job.cases[0]), None)
-
-
-def _kernels(job: Job, outcome: Outcome, builds: dict[str, KernelBuild], device: Device) -> tuple[KernelMetrics, ...]:
-    """For each launch its counts at the emulated case; if its CTAs were followed in time, a modelled time too."""
-    work = _find_work(job)
+def _kernels(
+    outcome: Outcome, builds: Mapping[str, KernelBuild], device: Device, work: Work | None
+) -> tuple[KernelMetrics, ...]:
+    """For each launch its counts; if its CTAs were followed in time, a modelled time too."""
     shares = terms.traffic_shares(outcome.launches)
     return tuple(
         _metrics(launch, builds.get(launch.kernel), device, work, share)

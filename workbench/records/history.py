@@ -93,15 +93,22 @@ class Trial:
 
 @record
 class Decision:
-    """A decision by a person or a policy about a version."""
+    """A decision by a person or a policy about a version. "part" says that some of its hunks became another version,
+    which was accepted.
+    """
 
-    kind: Literal["accept", "reject", "undo"]
+    kind: Literal["accept", "reject", "part", "undo"]
     version: int
     source_hash: str
     by: str = "person"
     reason: str = ""
     hunks: tuple[int, ...] | None = None  # None = all
     at: str = ""
+
+    @property
+    def participle(self) -> str:
+        """The decision as a participle: accepted, rejected, accepted in part, taken back."""
+        return {"accept": "accepted", "reject": "rejected", "part": "accepted in part", "undo": "taken back"}[self.kind]
 
 
 @record

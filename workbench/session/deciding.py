@@ -43,12 +43,15 @@ class Deciding:
         version = self.log.version(reference)
         check_fresh(version, source_hash)
         picked = None if hunks is None else tuple(sorted(set(hunks)))
+        whole = version
         if picked is not None:
             version = self._merge(version, picked)
         if not version.trials:
             self.testing.test(version.number)
             version = self.log.version(version.number)
         _check_acceptable(version, by=by, force=force)
+        if version.number != whole.number and whole.decision is None:
+            self._close_partly(whole, picked, version, by)
         return self.log.add_decision(
             Decision(
                 kind="accept",
@@ -83,17 +86,34 @@ class Deciding:
         )
         return self.testing.add(proposal)
 
+    def _close_partly(self, whole: Version, picked: tuple[int, ...] | None, version: Version, by: str) -> None:
+        """Say of a version that some of its hunks became another one, which is about to be accepted."""
+        self.log.add_decision(
+            Decision(
+                kind="part",
+                version=whole.number,
+                source_hash=whole.source_hash,
+                at=evaluate.now(),
+                reason=_name_successor(version.number),
+                by=by,
+                hunks=picked,
+            )
+        )
+
     def undo(self) -> Decision:
-        """Take back the last decision that still holds."""
+        """Take back the last decision that still holds; with that for some hunks, also that on the whole version."""
         standing = self.log.standing_decisions()
         decisions = reversed(self.log.store.decisions())
         last = next((decision for decision in decisions if standing.get(decision.version) == decision), None)
         if last is None:
             raise UserError("there is no decision to undo")
-        version = self.log.version(last.version)
-        self.log.add_decision(
-            Decision(kind="undo", version=version.number, source_hash=version.source_hash, at=evaluate.now())
-        )
+        successor = _name_successor(last.version)
+        partly = (d.version for d in standing.values() if (d.kind, d.reason) == ("part", successor))
+        for number in (last.version, *(partly if last.kind == "accept" else ())):
+            version = self.log.version(number)
+            self.log.add_decision(
+                Decision(kind="undo", version=number, source_hash=version.source_hash, at=evaluate.now())
+            )
         return last
 
     def judge(self, version: Version) -> Version:
@@ -168,6 +188,11 @@ class Deciding:
             )
         )
         return self.log.version(version.number)
+
+
+def _name_successor(number: int) -> str:
+    """The reason of a decision "part": where the picked hunks went."""
+    return f"as v{number}"
 
 
 def is_open(verdict: Verdict) -> bool:

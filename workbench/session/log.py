@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Reference = int | str  # a version: its number, "v3", "latest", "pending", "best" or "baseline"
-MESSAGES = {"accept": "accepted", "reject": "rejected", "undo": "decision taken back"}
 
 
 class SessionLog:
@@ -194,7 +193,7 @@ class SessionLog:
             self.store.add_decision(decision)
             self._reload()
         number, reason = decision.version, f": {decision.reason}" if decision.reason else ""
-        self.add_event(Event(kind="decided", version=number, message=f"v{number} {MESSAGES[decision.kind]}{reason}"))
+        self.add_event(Event(kind="decided", version=number, message=f"v{number} {decision.participle}{reason}"))
         return self.version(number)
 
     def reject(

@@ -20,6 +20,7 @@ from workbench.session.log import Reference
 from workbench.session.testing import Testing
 
 ON_GPU = "ncu+sass"  # what probes read on a GPU
+FULL_CASE = ("case", "full")  # the default, which is no option
 PROBE_TOOL = "probe"  # the name of a model's tool
 
 
@@ -44,7 +45,7 @@ class Profiling:
     def _find(self, version: Version, by: str, options: Options, *, again: bool) -> Profile:
         """The kept profile of one profiler, else a new one, which the session keeps."""
         known = plugins.load("profiler", by, check=False).option_names
-        own = {name: value for name, value in options.items() if name in known and value}
+        own = {name: value for name, value in options.items() if name in known and value and (name, value) != FULL_CASE}
         key = tuple(sorted((name, str(value)) for name, value in own.items()))
         if not again and (stored := self._find_kept(version, by, key)) is not None:
             said = f"v{version.number} by {by}: the profile of {stored.at[:16]}; --again profiles it anew"

@@ -158,6 +158,9 @@ def _repeat_decision(parts: Parts, version: Version, recorded: Decision) -> None
     if recorded.kind == "accept" and version.trials[-1].verdict.correct:
         parts.deciding.accept(version.number, reason=reason, by=recorded.by)
         return
+    if recorded.kind == "part":
+        parts.log.add_decision(dataclasses.replace(recorded, version=version.number, source_hash=version.source_hash))
+        return
     if recorded.kind != "reject":
         reason = "accepted when recorded, but not correct today"
     parts.log.reject(version.number, reason, by=recorded.by)

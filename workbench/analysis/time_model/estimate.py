@@ -20,7 +20,14 @@ import numpy as np
 from workbench.analysis.devices import Device
 from workbench.analysis.time_model.features import average, describe_launch
 from workbench.analysis.time_model.regression import GaussianProcess, Hyperparameters
-from workbench.analysis.time_model.terms import Constants, bound_below, combine, resource_seconds, traffic_shares
+from workbench.analysis.time_model.terms import (
+    Constants,
+    add_resource_seconds,
+    bound_below,
+    combine,
+    resource_seconds,
+    traffic_shares,
+)
 from workbench.records import KernelBuild, Launch, Work, record
 
 FITTED_ON = "H200"
@@ -31,7 +38,7 @@ Order = Literal["faster", "slower", "cannot be told"]
 
 @record
 class TimeEstimate:
-    """A modelled time in seconds with its interval of 90 %, and the resource that limits the longest launch."""
+    """A modelled time in seconds with its interval of 90 %, and the resource that is busy longest in the call."""
 
     seconds: float
     low_s: float
@@ -67,14 +74,15 @@ class FittedModel:
     def describe(
         self, launches: Sequence[Launch], builds: Sequence[KernelBuild], device: Device, work: Work
     ) -> tuple[float, dict[str, float], str]:
-        """(seconds by the terms, features, limit) of a call."""
+        """(seconds by the terms, features, the resource that is busy longest) of a call."""
         by_name = {build.kernel: build for build in builds}
         described = [
             describe_launch(launch, by_name.get(launch.kernel), device, work, self.constants, share)
             for launch, share in zip(launches, traffic_shares(launches), strict=True)
         ]
         seconds = sum(each[0] for each in described) + len(described) * self.constants.launch_s + self.constants.call_s
-        return seconds, average([each[:2] for each in described]), max(described, key=lambda each: each[0])[2]
+        parts = add_resource_seconds(launches, by_name, device, work, self.constants)
+        return seconds, average(described), max(parts, key=lambda name: parts[name])
 
     def predict(self, features: Sequence[tuple[float, ...]], device: str) -> tuple[np.ndarray, np.ndarray]:
         """(log of measured over terms, its covariance) of calls on a device."""

@@ -36,8 +36,8 @@ def _log(value: float) -> float:
 
 def describe_launch(
     launch: Launch, build: KernelBuild | None, device: Device, work: Work, constants: Constants, share: float
-) -> tuple[float, dict[str, float], str]:
-    """(modelled seconds without the launch itself, features, the resource that limits) of one launch."""
+) -> tuple[float, dict[str, float]]:
+    """(modelled seconds without the launch itself, features) of one launch."""
     assert launch.paced is not None
     parts = resource_seconds(launch, build, device, work, constants, share)
     seconds = combine(parts, constants)
@@ -81,7 +81,7 @@ def describe_launch(
         "L1 hits": 1 - paced.l1_missed / max(paced.l1_sectors, 1),
         "in flight": _log(read / seconds * LATENCY_S / SECTOR / (device.sms * warps) + LOWEST),
     }
-    return seconds, found, max(parts, key=lambda name: parts[name])
+    return seconds, found
 
 
 def average(described: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:

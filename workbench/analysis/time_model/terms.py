@@ -170,6 +170,17 @@ def combine(parts: dict[str, float], constants: Constants) -> float:
     return float(largest * sum((part / largest) ** constants.norm for part in parts.values()) ** (1 / constants.norm))
 
 
+def add_resource_seconds(
+    launches: Sequence[Launch], builds: Mapping[str, KernelBuild], device: Device, work: Work, constants: Constants
+) -> dict[str, float]:
+    """Seconds per resource of a call: those of its launches added up."""
+    total: dict[str, float] = {}
+    for launch, share in zip(launches, traffic_shares(launches), strict=True):
+        parts = resource_seconds(launch, builds.get(launch.kernel), device, work, constants, share)
+        total = {name: total.get(name, 0.0) + seconds for name, seconds in parts.items()}
+    return total
+
+
 def traffic_shares(launches: Sequence[Launch]) -> list[float]:
     """Each launch's part of the problem's least bytes, in proportion to the sectors that it requests."""
     whole = sum(launch.total.global_sectors for launch in launches)

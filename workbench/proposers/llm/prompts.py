@@ -173,7 +173,7 @@ def _history_line(version: Version) -> dict[str, object]:
     else:
         said = f"correct, {format_seconds(verdict.time_s)}" if verdict.time_s else "correct"
     if version.decision is not None:
-        said += f"; {version.decision.kind}ed" + (
+        said += f"; {version.decision.participle}" + (
             f" by the {version.decision.by}: {version.decision.reason}" if version.decision.reason else ""
         )
     return {"number": version.number, "parent": version.parent, "title": version.proposal.title, "said": said}

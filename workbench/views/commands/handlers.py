@@ -90,7 +90,8 @@ def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
-    found = state.session.profile(version.number, arguments.by, again=arguments.again, sections=arguments.sections)
+    options = {"sections": arguments.sections, "case": arguments.case}
+    found = state.session.profile(version.number, arguments.by, again=arguments.again, **options)
     return profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
 
 
@@ -119,10 +120,13 @@ def show_diff(arguments: Namespace, cell: str | None, state: Notebook) -> object
 
 
 def accept(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    version = state.session.accept(
+    session = state.session
+    shown = {version.number for version in session.versions if version.trials}
+    version = session.accept(
         arguments.version, hunks=arguments.hunks, reason=" ".join(arguments.reason), force=arguments.force
     )
-    return tables.verdict(version)
+    said = tables.decision_line(session, version)
+    return said if version.number in shown else tables.verdict(version)  # a verdict that nobody saw is shown
 
 
 def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -132,7 +136,7 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
         words[0] in ("latest", "pending") or (words[0].removeprefix("v").isdigit() and words[0].startswith("v"))
     ):
         version = words.pop(0)
-    return tables.verdict(state.session.reject(version, " ".join(words)))
+    return tables.decision_line(state.session, state.session.reject(version, " ".join(words)))
 
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:

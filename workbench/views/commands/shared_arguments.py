@@ -178,8 +178,15 @@ PROFILE = (
         default=DEFAULTS.profiler,
         metavar="NAMES",
         kind="profiler",
-        about="counters (emulator, at the emulated sizes; the default), sampled (emulator, a few CTAs at full size), "
-        "sass, ncu, timeline or energy (GPU), or several: ncu+timeline+energy",
+        about="counters (emulator; the default), sampled (emulator, at full size whatever it takes), sass, ncu, timeline "
+        "or energy (GPU), or several: ncu+timeline+energy",
+    ),
+    Argument(
+        flags=("--case",),
+        choices=("full", "shrunk"),
+        default="full",
+        about="of counters: the full size, counted on a few CTAs and multiplied (the default), or the emulated case, "
+        "counted on all",
     ),
     Argument(
         flags=("--sections",),

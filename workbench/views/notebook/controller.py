@@ -319,8 +319,6 @@ class SessionController:
             hunks = message.get("hunks")
             chosen = None if hunks is None else read_indices(hunks)
             version = session.accept(number, hunks=chosen, source_hash=str(message["sourceHash"]), reason=reason)
-            if version.number != number:
-                session.reject(number, reason=f"accepted in part, as v{version.number}")
         else:
             version = session.reject(number, reason=reason, source_hash=str(message["sourceHash"]))
         version = session.version(version.number)

@@ -87,7 +87,9 @@ class Link:
 
     def _send(self) -> None:
         self._waiting = False
-        payload: dict[str, object] = {"kind": "state", "state": None}
+        payload: dict[str, object] = {
+            "kind": "state"
+        }  # no None: nbclient takes a "state" for a widget's and updates by it
         if self._controller is not None:
             try:
                 live = self._controller.live_state()

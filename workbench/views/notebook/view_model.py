@@ -105,10 +105,8 @@ CONTEXT = 3  # equal lines shown on each side of a hunk
 
 
 def status(version: Version) -> str:
-    """`accepted` or `rejected` by the decision, else `pending`."""
-    if version.decision is None:
-        return "pending"
-    return "accepted" if version.decision.kind == "accept" else "rejected"
+    """`accepted`, `rejected` or `accepted in part` by the decision, else `pending`."""
+    return version.decision.participle if version.decision is not None else "pending"
 
 
 def verdict_text(version: Version) -> str:
@@ -269,10 +267,10 @@ def _add_equal_lines(
 def profile_table(version: Version, made: Profile | None = None) -> ProfileTable:
     """Counters per source line, summed over all launches, busiest first; and the resources of the kernels.
 
-    The source is the profile `made`, else the latest trial.
+    The source is the profile `made`, else the latest trial: its run at full size, else the emulated case.
     """
     trial = version.trials[-1] if version.trials else None
-    launches = made.launches if made else trial.outcome.launches if trial else ()
+    launches = made.launches if made else trial.outcome.full_launches or trial.outcome.launches if trial else ()
     builds = made.builds if made else trial.outcome.builds if trial else ()
     source = version.proposal.candidate.source.splitlines()
     merged: dict[int, list[int]] = {}

@@ -7,7 +7,7 @@ ncu, CUPTI or NVML, "counted" or "modelled" on the emulator.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from workbench.analysis import devices
 from workbench.analysis.devices import Device
@@ -20,6 +20,7 @@ from workbench.views.plots.level_roofline import Point, draw_levels
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 
 MOST_BARS = 12
+LEAST_PART = 0.001  # of the time: smaller parts of it are not drawn
 MOST_LINES = 28  # in the source heat
 MOST_BLOCKS = 400  # in the timeline
 
@@ -108,52 +109,54 @@ def _peaks(device: Device) -> list[tuple[str, float, str]]:
 
 
 def pipes(found: Profile) -> MimeBundle | None:
-    """The utilisation of each pipe by the busiest kernel."""
+    """The resources of the call as parts of its modelled time, else the utilisation of each pipe by the busiest kernel.
+
+    Modelled resources overlap. The largest of them and "other" add up to the time, which is that of the verdict.
+    """
+    modelled = sum(kernel.modelled_s or 0.0 for kernel in found.kernels)
+    if found.case == "full" and found.limits and modelled and found.provenance == "counted":
+        return _draw_parts(found, found.limits, modelled, _describe_source(found))
     kernel = _busiest_kernel(found)
     if kernel is None or not kernel.pipes:
         return None
-    title = (
-        "Pipes, part of their peak while SMs are active (measured)"
-        if kernel.provenance == "measured"
-        else "Resources, part of the modelled time (modelled)"
-    )
+    if kernel.provenance == "counted" and kernel.modelled_s:
+        parts = [(name, share * kernel.modelled_s) for name, share in kernel.pipes]
+        return _draw_parts(found, parts, kernel.modelled_s, _describe_source(found, kernel))
     rows = [svg.Bar(name, share, f"{share:.1%}") for name, share in kernel.pipes[:MOST_BARS] if share > 0]
-    return (
-        svg.draw_bars(f"{title}: {_describe_source(found, kernel)}", rows, head=("pipe", "busy"), full=1.0)
-        if rows
-        else None
-    )
+    title = f"Pipes, part of their peak while SMs are active (measured): {_describe_source(found, kernel)}"
+    return svg.draw_bars(title, rows, head=("pipe", "busy"), full=1.0) if rows else None
+
+
+def _draw_parts(found: Profile, parts: Sequence[tuple[str, float]], whole: float, where: str) -> MimeBundle:
+    """Bars of the resources' seconds, and of what the largest leaves over.
+
+    No part is longer than the time: where a term alone is, measured kernels have shown that it is too long.
+    """
+    parts = [(name, min(seconds, whole)) for name, seconds in parts]
+    kept = [(name, seconds) for name, seconds in parts if seconds / whole >= LEAST_PART]
+    other = max(whole - max((seconds for _, seconds in parts), default=0.0), 0.0)
+    rows = [
+        svg.Bar(name, seconds / whole, f"{seconds / whole:.1%}, {format_seconds(seconds)}")
+        for name, seconds in [*kept, ("other", other)]
+    ]
+    title = f"Where {format_seconds(whole)} go (modelled): {where}; resources overlap, other is what the largest leaves"
+    return svg.draw_bars(title, rows, head=("resource", "share of the time"), full=1.0)
 
 
 def stalls(found: Profile) -> MimeBundle | None:
-    """The stalls of warps by reason (measured by ncu), else by source line (modelled)."""
+    """The stalls of warps by reason (measured by ncu). Modelled waiting is by source line: `source`."""
     kernel = _busiest_kernel(found)
-    if kernel is not None and kernel.stalls and kernel.provenance == "measured":
-        whole = sum(value for _, value in kernel.stalls)
-        rows = [
-            svg.Bar(name.replace("_", " "), value, f"{value:.2f} ({value / whole:.0%})")
-            for name, value in kernel.stalls[:MOST_BARS]
-        ]
-        return svg.draw_bars(
-            f"Stalls, warp cycles per issued instruction (measured): {_describe_source(found, kernel)}",
-            rows,
-            head=("reason", "cycles"),
-            colour=3,
-        )
-    waits = sorted(
-        (line for line in found.lines if line.stalls and line.stall_unit == "modelled cycles"),
-        key=lambda line: -_total_stalls(line),
-    )[:MOST_BARS]
-    if not waits:
+    if kernel is None or not kernel.stalls or kernel.provenance != "measured":
         return None
+    whole = sum(value for _, value in kernel.stalls)
     rows = [
-        svg.Bar(f"{line.line}: {line.text[:24]}", _total_stalls(line), f"{_total_stalls(line):.0f} cycles", line.text)
-        for line in waits
+        svg.Bar(name.replace("_", " "), value, f"{value:.2f} ({value / whole:.0%})")
+        for name, value in kernel.stalls[:MOST_BARS]
     ]
     return svg.draw_bars(
-        f"Waiting by source line, cycles of a warp of a followed CTA (modelled): {_describe_source(found, kernel)}",
+        f"Stalls, warp cycles per issued instruction (measured): {_describe_source(found, kernel)}",
         rows,
-        head=("line", "cycles"),
+        head=("reason", "cycles"),
         colour=3,
     )
 
@@ -210,7 +213,7 @@ def source(found: Profile) -> MimeBundle | None:
     unit = (
         found.lines[0].stall_unit if waiting else "executed instructions" if executed else "instructions in the binary"
     )
-    made = {"samples": "stall samples (measured)", "modelled cycles": "cycles of waiting (modelled)"}.get(
+    made = {"samples": "stall samples (measured)", "modelled cycles": "cycles that a warp waits (modelled)"}.get(
         unit, f"{unit} (counted)"
     )
     rows = [svg.Heat(line.line, line.text, weigh(line) / most, _heat_label(line, weigh(line) / whole)) for line in kept]
@@ -221,6 +224,8 @@ def _heat_label(line: LineProfile, share: float) -> str:
     parts = [f"{share:.0%}"]
     if line.stalls and line.stall_unit == "samples":
         parts.append(line.stalls[0][0].replace("_", " "))
+    elif line.stalls:
+        parts.append(f"{_total_stalls(line):,.0f} cycles")
     if line.instructions:
         parts.append(", ".join(f"{count} {pipe}" for pipe, count in line.instructions[:2]))
     return " · ".join(parts)

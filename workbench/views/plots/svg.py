@@ -164,7 +164,14 @@ def draw_bars(
             }
         ],
         "layout": figure_layout(
-            title, 110 + 24 * len(rows), yaxis={"autorange": "reversed"}, xaxis={"range": [0, full]} if full else {}
+            title,
+            120 + 24 * len(rows),
+            yaxis={"autorange": "reversed"},
+            xaxis={
+                "title": {"text": head[1]},
+                **({"range": [0, full]} if full else {}),
+                **({"tickformat": ".0%"} if full == 1.0 else {}),
+            },
         ),
     }
     return MimeBundle(plain, html=html_figure(drawing, listed), svg=drawing, plotly=figure)
@@ -376,7 +383,7 @@ def draw_heat(title: str, rows: Sequence[Heat]) -> MimeBundle:
                 "orientation": "h",
                 "x": [row.heat for row in rows],
                 "y": [f"{row.line}: {shorten(row.text, 60)}" for row in rows],
-                "hovertext": [row.note for row in rows],
+                "hovertext": [f"{row.line}: {row.text}<br>{row.note}" for row in rows],
                 "marker": {"color": COLOURS[1]},
             }
         ],
@@ -384,6 +391,7 @@ def draw_heat(title: str, rows: Sequence[Heat]) -> MimeBundle:
             title,
             110 + 20 * len(rows),
             yaxis={"autorange": "reversed", "tickfont": {"family": "monospace", "size": 11}},
+            xaxis={"title": {"text": "heat: 1 is the hottest line"}},
         ),
     }
     return MimeBundle(plain, html=html_figure(drawing, listed), svg=drawing, plotly=figure)

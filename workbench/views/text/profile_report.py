@@ -1,4 +1,4 @@
-"""The report of a profile: tables of counters, limits, instructions and kernels, then its plots."""
+"""The report of a profile: tables of counters, instructions and kernels, then its plots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from workbench.records import Launch, LineCounts, Profile, Version
 from workbench.views.plots import profile as profile_plots
-from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
+from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table
 
 MOST_LINES = 20  # source lines of a launch in the table of counters
 COUNTER_HEAD = (
@@ -19,10 +19,18 @@ FormatCount = Callable[[int], str]
 
 
 def profile_report(version: Version, found: Profile) -> MimeBundle:
-    """Counters per source line, modelled times by resource, instructions, kernels and findings, then the plots.
+    """Counters per source line, instructions, kernels and findings, then the plots.
 
     Without emulated launches: the table of kernels and the plots.
     """
+    report = _report(version, found)
+    if version.trials and not version.trials[-1].verdict.correct:
+        warning = f"v{version.number} is NOT CORRECT: its counts and times are those of a wrong kernel"
+        return _join(MimeBundle(warning, html=f"<p><strong>{warning}</strong></p>"), report)
+    return report
+
+
+def _report(version: Version, found: Profile) -> MimeBundle:
     plots = profile_plots.all_plots(found)
     if not found.launches:
         kernels = profile_plots.kernel_table(found) if found.kernels else MimeBundle("")
@@ -33,18 +41,16 @@ def profile_report(version: Version, found: Profile) -> MimeBundle:
     tables = [
         _counter_table(version, found, format_count),
         render_table(
-            ["resource", "modelled at full size"],
-            [[name, format_seconds(value)] for name, value in found.limits],
-            "Where the time goes (modelled; the largest limits)",
-        ),
-        render_table(
             ["class", "thread-instructions"],
             [[name, format_count(count)] for launch in found.launches for name, count in launch.classes],
             "Instructions executed (counted)",
         ),
         render_table(
             ["kernel", "registers", "spilled bytes", "static shared bytes"],
-            [[b.kernel[:40], b.registers, b.spill_bytes, b.static_shared_bytes] for b in found.builds],
+            [
+                [profile_plots.short_kernel_name(b.kernel), b.registers, b.spill_bytes, b.static_shared_bytes]
+                for b in found.builds
+            ],
             "Compiled",
         ),
     ]

@@ -63,7 +63,7 @@ def describe_decision(session: Session, version: Version) -> str:
     decision = version.decision
     if decision is not None:
         reason = f": {decision.reason}" if decision.reason else ""
-        return f"{decision.kind.capitalize()}ed{reason}."
+        return f"{decision.participle.capitalize()}{reason}."
     notes = [event.message for event in session.events() if event.kind == "note" and event.version == version.number]
     why = f": {notes[-1]}. Accept or reject it yourself, or measure it on a GPU" if notes else ""
     return f"Not decided{why}."

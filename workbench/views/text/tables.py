@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # dtype of the bound -> its mention beside the time; float32 is not mentioned
 PRECISIONS = {"tfloat32": ", tf32 maths", "float16": " in fp16", "bfloat16": " in bf16"}
+LEAST_GAIN = 0.005  # a predicted gain that is nearer to 1 says nothing
 GREEN, RED = "rgba(46,160,67,.18)", "rgba(218,54,51,.16)"  # grounds of a verdict
 
 
@@ -35,7 +36,7 @@ def verdict(version: Version) -> MimeBundle:
     lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
     if version.decision:
         reason = f": {version.decision.reason}" if version.decision.reason else ""
-        lines.append(f"  {version.decision.kind}ed{reason}")
+        lines.append(f"  {version.decision.participle}{reason}")
     mark, colour = ("✓ correct", GREEN) if found.correct else ("✗ not correct", RED)
     if found.refused:
         mark, colour = "✗ refused as suspect", RED
@@ -61,7 +62,9 @@ def _proposal_lines(version: Version) -> list[str]:
     if proposal.reason:
         lines.append(f"  why: {proposal.reason}")
     if proposal.predicted_gain:
-        lines.append(f"  predicted: {proposal.predicted_gain:.2f}x (modelled)")
+        known = abs(proposal.predicted_gain - 1) >= LEAST_GAIN
+        gain = f"{proposal.predicted_gain:.2f}x (modelled)" if known else "no gain that the time model knows of"
+        lines.append(f"  predicted: {gain}")
     return lines
 
 
@@ -131,9 +134,8 @@ def _time_lines(version: Version) -> list[str]:
             f"  recorded on {found.recorded.device} {found.recorded.date}: {format_seconds(found.recorded.seconds)}"
         )
     if found.speedup is not None:
-        interval = (
-            f"; {found.speedup_interval[0]:.3f} to {found.speedup_interval[1]:.3f}" if found.speedup_interval else ""
-        )
+        low, high = found.speedup_interval or (0.0, 0.0)
+        interval = f"; {low:.3f} to {high:.3f}" if low < high else ""
         out.append(
             f"  {found.speedup:.2f}x its parent ({found.time_provenance}{view_model.noise_phrase(found)}{interval})"
         )
@@ -146,8 +148,10 @@ def _interval(verdict: Verdict) -> str:
     """The interval and the limit of a modelled time."""
     if verdict.time_interval is None:
         return ""
-    low, high = map(format_seconds, verdict.time_interval)
-    return f", 90 % between {low} and {high}, limited by {verdict.limit}"
+    low, high = verdict.time_interval
+    if verdict.time_s is not None and low >= verdict.time_s:  # the busiest resource alone takes as long
+        return f", 95 % under {format_seconds(high)} and not less, limited by {verdict.limit}"
+    return f", 90 % between {format_seconds(low)} and {format_seconds(high)}, limited by {verdict.limit}"
 
 
 def _timing_lines(outcome: Outcome) -> list[str]:
@@ -205,13 +209,23 @@ def _provenance(version: Version) -> str:
     return view_model.describe_provenance(version)
 
 
+def decision_line(session: Session, version: Version) -> MimeBundle:
+    """A decision in one line, with the next step."""
+    decision, base = version.decision, session.baseline
+    assert decision is not None
+    reason = f": {decision.reason}" if decision.reason else ""
+    now = f"the baseline is v{base.number}" if base is not None else "there is no baseline yet"
+    then = "%cutegen refine proposes the next change" if base is not None else "%cutegen generate makes another version"
+    return MimeBundle(f"v{version.number} {version.proposal.title}: {decision.participle}{reason}; {now}; {then}")
+
+
 def history(session: Session) -> MimeBundle:
     """The version tree with verdicts and decisions."""
     if not session.versions:
         return MimeBundle("no versions yet: %cutegen generate, or %%cutegen edit")
     lines, items = [], []
     for row in view_model.version_tree(session.versions):
-        mark = {"accepted": "✓", "rejected": "✗", "pending": "?"}[row["status"]]
+        mark = {"accepted": "✓", "rejected": "✗", "pending": "?", "accepted in part": "◐"}[row["status"]]
         reason = f" — {row['decision']}" if row["decision"] else ""
         lines.append(
             f"{'  ' * row['depth']}{mark} v{row['number']} {row['title']} [{row['verdict']}] {row['status']}{reason}"

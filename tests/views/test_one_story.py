@@ -1,0 +1,107 @@
+"""What stands side by side says the same: the verdict, the plots of its profile, the answers of commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from workbench.records import Verdict, Version
+from workbench.session import Session
+from workbench.views.plots import profile as profile_plots
+from workbench.views.text import tables
+from workbench.views.text.profile_report import profile_report
+
+WITHIN = 0.01
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "matmul", "cross_entropy", "matmul_bias_gelu", "row_sum"])
+def test_the_plots_of_a_profile_have_the_time_and_the_limit_of_the_verdict(name: str, tmp_path: Path) -> None:
+    with Session.create(name, root=tmp_path, executor="emulator") as session:
+        version = session.generate()
+        assert version is not None
+        verdict, found = version.trials[-1].verdict, session.profile()
+    assert found.case == "full" and verdict.time_s is not None
+    assert sum(kernel.modelled_s or 0.0 for kernel in found.kernels) == pytest.approx(verdict.time_s, rel=WITHIN)
+    assert found.limits[0][0] == verdict.limit and f"limited by {verdict.limit}" in found.summary
+    bars = profile_plots.plot(found, "pipes").plotly["data"][0]
+    parts = dict(zip(bars["y"], bars["x"], strict=True))
+    largest = max((name for name in parts if name != "other"), key=lambda name: parts[name])
+    assert largest == verdict.limit and parts[largest] + parts["other"] == pytest.approx(1.0, rel=WITHIN)
+    for plot in profile_plots.all_plots(found).parts[1:]:
+        assert "case full" in plot.text and "case shrunk" not in plot.text
+    _check_roofline(found, verdict)
+
+
+def _check_roofline(found: object, verdict: Verdict) -> None:
+    """The points at DRAM stand for the FLOPs of the whole call in the verdict's time."""
+    marks = [trace for trace in profile_plots.plot(found, "roofline").plotly["data"] if trace["mode"] == "markers"]
+    times = [
+        kernel.flops / rate
+        for trace in marks
+        if trace["name"] == "DRAM"
+        for kernel, rate in zip((k for k in found.kernels if k.flops), trace["y"], strict=True)
+    ]
+    assert verdict.time_s is not None and sum(times) <= verdict.time_s * (1 + WITHIN)
+
+
+def test_the_emulated_case_is_shown_on_request(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as session:
+        session.generate()
+        found = session.profile(case="shrunk")
+    assert found.case == "shrunk" and "case shrunk" in profile_plots.plot(found, "roofline").text
+
+
+def test_a_profile_of_a_wrong_version_says_so(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as session:
+        source = session.generate().proposal.candidate.source
+        broken = re.sub(r"cute\.arch\.fmax\(([^,]+), ", r"cute.arch.fmin(\1, ", source)
+        assert broken != source
+        version = session.edit(broken)
+        assert not version.trials[-1].verdict.correct
+        shown = profile_report(version, session.profile(version.number))
+    assert shown.text.startswith("v2 is NOT CORRECT") and "NOT CORRECT" in shown.parts[0].html
+
+
+def test_an_interval_does_not_begin_at_its_own_time(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as session:
+        version = session.generate()
+    assert version is not None
+    verdict = version.trials[-1].verdict
+    low = {"time_interval": (verdict.time_s, 2 * (verdict.time_s or 0.0))}
+    import dataclasses
+
+    at_least = dataclasses.replace(verdict, **low)
+    trial = dataclasses.replace(version.trials[-1], verdict=at_least)
+    line = tables.verdict(dataclasses.replace(version, trials=(trial,))).text
+    assert "and not less, limited by" in line and "90 % between" not in line.split("energy")[0]
+    assert "predicted: no gain that the time model knows of" in tables.verdict(_predicting(version, 1.0)).text
+    assert "predicted: 2.00x (modelled)" in tables.verdict(_predicting(version, 2.0)).text
+
+
+def _predicting(version: Version, gain: float) -> Version:
+    import dataclasses
+
+    return dataclasses.replace(version, proposal=dataclasses.replace(version.proposal, predicted_gain=gain))
+
+
+def test_a_notebook_without_a_session_is_executed_by_nbconvert(tmp_path: Path) -> None:
+    """nbclient keeps what a comm sends as "state": the lab extension's comm must not break it."""
+    cells = ["%load_ext workbench", "%cutegen docs index"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    path = tmp_path / "plain.ipynb"
+    nbformat.write(notebook, path)
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter", "nbconvert", "--to", "notebook", "--execute", "--inplace", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(path.read_text())["cells"][1]["outputs"]
