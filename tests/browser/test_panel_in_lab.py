@@ -42,7 +42,11 @@ def accept_first(page: Any) -> None:
     wait_status(page, "v1 correct")
     click(page, "Test")
     wait_status(page, "v1 correct")
-    click(page, "Accept version")
+    click(page, "Accept v1")
+    version_status(page, 1, "accepted")
+    click(page, "Undo")
+    version_status(page, 1, "pending")
+    click(page, "Accept v1")
     version_status(page, 1, "accepted")
 
 
@@ -52,17 +56,22 @@ def accept_one_hunk(page: Any) -> None:
     boxes = page.locator(".cutegen-panel input[data-hunk]")
     assert boxes.count() == 2
     page.get_by_label("Take hunk 1").uncheck()
+    page.get_by_label("Take hunk 2").uncheck()
+    assert page.get_by_role("button", name="Accept 0 of 2 hunks").get_attribute("aria-disabled") == "true"
+    page.get_by_label("Take hunk 2").check()
     page.get_by_label("Reason for the decision").fill("keep 256 threads")
-    click(page, "Accept version")
+    click(page, "Accept 1 of 2 hunks")
+    page.locator(".cutegen-panel[aria-busy=true]").wait_for(timeout=1_000)
+    assert page.get_by_role("button", name="Run", exact=True).get_attribute("aria-disabled") == "true"
     version_status(page, 3, "accepted")
-    version_status(page, 2, "rejected")
+    version_status(page, 2, "accepted-in-part")
 
 
 def reject_wrong(page: Any) -> None:
     click(page, "Generate")
     wait_status(page, "wrong result")
     page.get_by_label("Reason for the decision").fill("negative values pass through")
-    click(page, "Reject version")
+    click(page, "Reject v4")
     version_status(page, 4, "rejected")
     page.wait_for_function("() => document.activeElement?.textContent === 'Generate'")
 
@@ -116,8 +125,23 @@ def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> N
     click(page, "Stop")
     page.locator(".cutegen-panel[aria-busy=false]").wait_for(timeout=5_000)
     wait_status(page, "stopped")
+    open_another(page)
     restart(page)
     wait_status(page, "run the cell again")
+
+
+def open_another(page: Any) -> None:
+    """Another problem closes the session: its panel is read-only, without an error, until it is opened again."""
+    page.locator(".jp-Notebook .jp-Cell").first.locator(".cm-content").fill("%cutegen problem relu")
+    page.locator(".jp-Notebook .jp-Cell").first.locator(".cm-content").press("Control+Enter")
+    wait_status(page, "This session is closed")
+    assert page.locator(".cg-status.cg-error").count() == 0
+    again = page.get_by_role("button", name="Open again")
+    assert page.get_by_role("button", name="Generate", exact=True).get_attribute("aria-disabled") == "true"
+    again.click()
+    again.wait_for(state="hidden", timeout=STEP_MS)
+    page.locator(".cutegen-panel button[data-version='1'].cg-accepted").wait_for()
+    assert page.get_by_role("button", name="Generate", exact=True).get_attribute("aria-disabled") is None
 
 
 def shoot(page: Any, path: Path) -> None:

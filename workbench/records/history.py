@@ -153,7 +153,17 @@ class Event:
     """A message during work. `fraction` is the progress from 0 to 1, if known."""
 
     kind: Literal[
-        "proposing", "token", "proposed", "running", "waiting", "judged", "decided", "note", "stopped", "failed"
+        "proposing",
+        "token",
+        "proposed",
+        "running",
+        "waiting",
+        "judged",
+        "decided",
+        "note",
+        "stopped",
+        "failed",
+        "closed",  # the session; never stored
     ]
     message: str = ""
     version: int | None = None

@@ -13,7 +13,7 @@ from workbench.policies import accept_rules
 from workbench.policies.chain import ChainSettings
 from workbench.proposers.llm.client import ChatClient
 from workbench.protocols import Executor, Progress, RunContext
-from workbench.records import Decision, Diagnosis, Facts, Job, Problem, Profile, Spent, Trial, Version
+from workbench.records import Decision, Diagnosis, Event, Facts, Job, Problem, Profile, Spent, Trial, Version
 from workbench.session import loops, recording
 from workbench.session.chain import ChainLoop, parse_settings
 from workbench.session.creating import find_folder, load_stored_executor, make_store, session_names
@@ -119,8 +119,9 @@ class Session(LogReader, TestSettings):
         self._thread.stop.set()
 
     def close(self) -> None:
-        """Stop running work and release the session's lock."""
+        """Stop running work, tell the views, and release the session's lock."""
         self._thread.close()
+        self.log.notify(Event(kind="closed"))
         stored_sessions.close_store(self.log.store)
 
     @property

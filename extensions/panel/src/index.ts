@@ -45,59 +45,74 @@ class View {
   private readonly stop: HTMLButtonElement;
   private readonly accept: HTMLButtonElement;
   private readonly reject: HTMLButtonElement;
+  private readonly undo: HTMLButtonElement;
+  private readonly open: HTMLButtonElement;
 
   constructor(private readonly model: Model) {
     const send: Send = (command, values = {}) => {
       if (this.gone) this.showGone();
       else this.model.send({ command, ...values });
     };
+    // A step is shown as soon as it is asked for; the kernel's own word replaces this.
+    const start: Send = (command, values = {}) => {
+      if (!this.gone) this.showBusy(`${command} …`);
+      send(command, values);
+    };
     const shown = () => ({ version: this.model.get("state").shown });
-    this.generate = button("Generate", { class: "cg-primary" }, () => send("generate"));
-    const refine = button("Refine", {}, () => send("refine", { text: this.refineText.value }));
+    this.generate = button("Generate", { class: "cg-primary" }, () => start("generate"));
+    const refine = button("Refine", {}, () => start("refine", { text: this.refineText.value }));
     this.refineText.addEventListener("keydown", (event) => {
       if (event.key === "Enter") refine.click();
     });
-    const test = button("Test", {}, () => send("test", shown()));
-    const profile = button("Profile", {}, () => send("profile", shown()));
-    const run = button("Run", { title: "Step on its own: accept what is correct and faster, reject the rest" }, () => send("run", { steps: Number(this.runSteps.value) }));
+    const test = button("Test", {}, () => start("test", shown()));
+    const profile = button("Profile", {}, () => start("profile", shown()));
+    const run = button("Run", { title: "Step on its own: accept what is correct and faster, reject the rest" }, () => start("run", { steps: Number(this.runSteps.value) }));
     this.stop = button("Stop", { class: "cg-stop" }, () => send("stop"));
-    this.repair = button("Repair", { title: "Diagnosis, then the smallest change that cures the version shown" }, () => send("repair", shown()));
-    const ask = button("Ask", { title: "A question about the version shown; no code changes" }, () => send("ask", { ...shown(), text: this.refineText.value }));
-    const propose = button("Propose", { title: "Several proposals from the baseline, to choose from" }, () => send("choices", { steps: Number(this.choiceCount.value), text: this.refineText.value }));
+    this.repair = button("Repair", { title: "Diagnosis, then the smallest change that cures the version shown" }, () => start("repair", shown()));
+    const ask = button("Ask", { title: "A question about the version shown; no code changes" }, () => start("ask", { ...shown(), text: this.refineText.value }));
+    const propose = button("Propose", { title: "Several proposals from the baseline, to choose from" }, () => start("choices", { steps: Number(this.choiceCount.value), text: this.refineText.value }));
     this.modelTools.append(this.repair, ask, element("span", { class: "cg-joined" }, this.choiceCount, propose));
     this.steps = [this.generate, test, profile, refine, run, ask, propose];
-    this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept", send));
-    this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject", send));
+    this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept"));
+    this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject"));
+    this.undo = button("Undo", { title: "Take back the last decision" }, () => send("undo"));
+    this.open = button("Open again", { class: "cg-primary" }, () => this.model.send({ command: "open" }));
+    this.open.hidden = true;
     this.send = send;
+    this.start = start;
 
     const tools = element("div", { class: "cg-tools", role: "group", "aria-label": "Steps" }, this.generate, test, profile,
       element("span", { class: "cg-joined" }, this.refineText, refine), element("span", { class: "cg-joined" }, this.runSteps, run), this.stop);
-    const decisions = element("div", { class: "cg-tools", role: "group", "aria-label": "Decision" }, this.accept, this.reject, this.reason, this.chosenNote);
+    const decisions = element("div", { class: "cg-tools", role: "group", "aria-label": "Decision" }, this.accept, this.reject, this.undo, this.reason, this.chosenNote);
     this.diff.heading.after(this.proposal, decisions);
     this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
-      element("header", {}, this.title, this.about), tools, this.modelTools, element("div", { class: "cg-state" }, this.status, this.progress),
+      element("header", {}, this.title, this.about), tools, this.modelTools, element("div", { class: "cg-state" }, this.status, this.open, this.progress),
       element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.advice.box, this.roofline.box, this.profile.box, this.log.box));
   }
 
   private readonly send: Send;
+  private readonly start: Send;
 
   // The same keys as the JupyterLab extension's, for where it is not installed.
   shortcuts(): Record<string, () => void> {
-    return { KeyA: () => this.accept.click(), KeyR: () => this.reject.click(), KeyN: () => this.send("next"), KeyG: () => this.generate.click() };
+    return { KeyA: () => this.accept.click(), KeyR: () => this.reject.click(), KeyN: () => this.send("next"), KeyG: () => this.generate.click(), KeyU: () => this.undo.click() };
   }
 
   private shownRow(state: State): VersionRow | undefined {
     return state.versions.find((row) => row.number === state.shown);
   }
 
-  private decide(kind: "accept" | "reject", send: Send): void {
+  private takesPart(state: State, row: VersionRow | undefined): boolean {
+    return row !== undefined && this.selectable(state, row) && this.chosen.size < hunkIndices(state.diff).length;
+  }
+
+  private decide(kind: "accept" | "reject"): void {
     const state = this.model.get("state");
     const row = this.shownRow(state);
     if (!row) return;
-    const all = hunkIndices(state.diff);
-    const partly = kind === "accept" && this.selectable(state, row) && this.chosen.size < all.length;
+    const partly = kind === "accept" && this.takesPart(state, row);
     this.deciding = row.number;
-    send(kind, {
+    (partly ? this.start : this.send)(kind, {
       session: state.session,
       version: row.number,
       sourceHash: row.hash,
@@ -117,17 +132,53 @@ class View {
     setText(this.title, `${state.problem}: session ${state.session}`);
     setText(this.about, `${state.executor}, ${state.arch}, rates of ${state.device}; ${cost(state)}`);
     this.versions.body.replaceChildren(versionTree(state, this.send));
+    this.showSelected();
     this.modelTools.hidden = !state.llm;
     this.choices.box.hidden = state.choices.length === 0;
     this.choices.body.replaceChildren(choices(state, this.send));
     this.showRepair();
     this.showDiff(state, row);
-    this.advice.body.replaceChildren(advice(state, this.send));
+    this.advice.body.replaceChildren(advice(state, this.start));
     this.enableAdvice();
     this.roofline.body.replaceChildren(roofline(state));
     this.profile.body.replaceChildren(profileTable(state));
     if (focused) this.root.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
     this.followDecision(state);
+  }
+
+  // The selected version is in view of its list, which scrolls by itself and does not move the page.
+  private showSelected(): void {
+    const list = this.versions.body;
+    const item = list.querySelector<HTMLElement>("[aria-current]");
+    if (!item) return;
+    const above = item.offsetTop - list.offsetTop;
+    if (above < list.scrollTop) list.scrollTop = above;
+    else if (above + item.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = above + item.offsetHeight - list.clientHeight;
+  }
+
+  private showBusy(message: string): void {
+    this.root.setAttribute("aria-busy", "true");
+    for (const control of [...this.steps, this.repair]) enable(control, false);
+    this.enableDecisions(true);
+    enable(this.stop, true);
+    this.progress.hidden = false;
+    this.progress.removeAttribute("value");
+    setText(this.status, message);
+  }
+
+  // A whole version may be decided on while a step runs; what would run itself may not.
+  private enableDecisions(busy: boolean): void {
+    const state = this.model.get("state");
+    const row = this.shownRow(state);
+    const pending = !this.gone && row?.status === "pending";
+    const part = this.takesPart(state, row);
+    const runs = part || row?.correct === null;
+    enable(this.accept, pending && !(part && this.chosen.size === 0) && !(busy && runs));
+    enable(this.reject, pending);
+    enable(this.undo, !this.gone && state.undo && !busy);
+    this.reason.disabled = !pending;
+    setText(this.accept, part ? `Accept ${this.chosen.size} of ${hunkIndices(state.diff).length} hunks` : row ? `Accept v${row.number}` : "Accept version");
+    setText(this.reject, row ? `Reject v${row.number}` : "Reject version");
   }
 
   private enableAdvice(): void {
@@ -146,16 +197,18 @@ class View {
       this.chosen.clear();
       for (const index of hunkIndices(state.diff)) this.chosen.add(index);
       this.reason.value = "";
+      this.diff.body.scrollTop = 0;
+      this.profile.body.scrollTop = 0;
     }
     const against = state.against === null ? "nothing (the first version)" : `v${state.against}`;
     setText(this.diff.heading, row ? `Diff: v${row.number} against ${against}` : "Diff");
     const said = (state.reason.startsWith(row?.title ?? "") && state.reason) || [row?.title, state.reason].filter(Boolean).join(": ");
     setText(this.proposal, row ? `${said.replace(/\.$/, "")}. ${row.verdict}.${row.decision ? ` Decided: ${row.decision}.` : ""}` : "");
-    const pending = row?.status === "pending";
-    for (const control of [this.accept, this.reject]) enable(control, pending);
-    this.reason.disabled = !pending;
     const selectable = row !== undefined && this.selectable(state, row);
-    const note = () => setText(this.chosenNote, selectable ? `${this.chosen.size} of ${hunkIndices(state.diff).length} hunks taken` : "");
+    const note = () => {
+      setText(this.chosenNote, selectable ? `${this.chosen.size} of ${hunkIndices(state.diff).length} hunks taken` : "");
+      this.enableDecisions(Boolean(this.model.get("live").busy));
+    };
     note();
     this.diff.body.replaceChildren(row ? diffTable(state.diff, `v${row.number} against ${against}`, this.chosen, selectable, note) : element("p", { class: "cg-quiet" }, "No version yet."));
   }
@@ -172,10 +225,12 @@ class View {
   showLive(): void {
     const live = this.model.get("live");
     this.gone = false;
+    this.open.hidden = true;
     this.root.classList.remove("cg-gone");
     this.root.setAttribute("aria-busy", live.busy ? "true" : "false");
     for (const step of this.steps) enable(step, !live.busy);
     enable(this.stop, Boolean(live.busy));
+    this.enableDecisions(Boolean(live.busy));
     this.showRepair();
     this.enableAdvice();
     this.progress.hidden = !live.busy;
@@ -185,14 +240,23 @@ class View {
     this.status.classList.toggle("cg-error", live.message.kind === "error" && !live.busy);
     this.log.body.replaceChildren(log(live));
     this.log.body.scrollTop = this.log.body.scrollHeight;
-    if (live.closed) this.showGone();
+    if (live.closed) this.showClosed();
+  }
+
+  private showClosed(): void {
+    this.showGone();
+    this.open.hidden = false;
+    const error = this.model.get("live").message;
+    setText(this.status, error.kind === "error" ? error.text : "This session is closed; what you see is as it was left.");
   }
 
   showGone(): void {
     this.gone = true;
+    this.open.hidden = true;
     this.root.setAttribute("aria-busy", "false");
     this.root.classList.add("cg-gone");
-    for (const control of [...this.steps, this.repair, this.stop, this.accept, this.reject]) enable(control, false);
+    for (const control of [...this.steps, this.repair, this.stop, this.accept, this.reject, this.undo]) enable(control, false);
+    this.reason.disabled = true;
     this.enableAdvice();
     this.progress.hidden = true;
     setText(this.status, "The kernel that ran this panel is gone. The session is saved: run the cell again to go on.");

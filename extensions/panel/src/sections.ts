@@ -3,7 +3,7 @@
 import { button, element, parseSvg } from "./dom.js";
 import type { Choice, Live, Send, State, VersionRow } from "./types.js";
 
-const MARKS: Record<VersionRow["status"], string> = { pending: "?", accepted: "✓", rejected: "✗" };
+const MARKS: Record<VersionRow["status"], string> = { pending: "?", accepted: "✓", rejected: "✗", "accepted in part": "◐" };
 const WIDE = new Intl.NumberFormat("en-US");
 
 function roles(state: State, row: VersionRow): string {
@@ -17,7 +17,7 @@ export function versionTree(state: State, send: Send): HTMLElement {
   if (state.versions.length === 0) return element("p", { class: "cg-quiet" }, "No version yet: press Generate.");
   const list = element("ul", { class: "cg-tree" });
   for (const row of state.versions) {
-    const pick = button("", { class: `cg-version cg-${row.status}`, "data-key": `v${row.number}`, "data-version": row.number }, () => send("select", { version: row.number }));
+    const pick = button("", { class: `cg-version cg-${row.status.replaceAll(" ", "-")}`, "data-key": `v${row.number}`, "data-version": row.number }, () => send("select", { version: row.number }));
     if (row.number === state.shown) pick.setAttribute("aria-current", "true");
     pick.append(
       element("span", { class: "cg-mark", "aria-hidden": "true" }, MARKS[row.status]),

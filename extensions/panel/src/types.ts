@@ -8,7 +8,7 @@ export interface VersionRow {
   reason: string;
   by: string;
   hash: string;
-  status: "pending" | "accepted" | "rejected";
+  status: "pending" | "accepted" | "rejected" | "accepted in part";
   correct: boolean | null;
   verdict: string;
   decision: string;
@@ -56,6 +56,7 @@ export interface State {
   pending: number[];
   baseline: number | null;
   best: number | null;
+  undo: boolean;
   cost: { usd: number | null; tokens_in: number; tokens_out: number };
   llm: boolean;
   shown: number | null;

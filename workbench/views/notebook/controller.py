@@ -134,6 +134,7 @@ class SessionController:
             "pending": pending,
             "baseline": baseline.number if baseline else None,
             "best": best.number if best else None,
+            "undo": any(version.decision is not None for version in versions),
             "cost": session.spent() or view_model.total_cost(versions),
             "llm": needs_model(self.proposer[0]),
         }
@@ -190,6 +191,9 @@ class SessionController:
             self._log.append({"kind": event.kind, "message": event.message, "version": event.version})
 
     def _on_event(self, event: Event) -> None:
+        if event.kind == "closed":
+            self._notify("closed")
+            return
         with self._lock:
             if event.kind in ("running", "waiting"):
                 self._progress = {"message": event.message, "fraction": event.fraction}
@@ -228,17 +232,19 @@ class SessionController:
             elif name == "next":
                 self._select_next_pending()
             elif name in STEPS:
-                self._enqueue_step(name, message)
+                self._enqueue(name, lambda: self._run_step(name, message))
             elif name in DECISIONS:
-                whole = message.get("hunks") is None
-                pool = self._decisions if whole else self._steps
-                pool.submit(self._run_guarded, name, lambda: self._decide(name, message))
+                if message.get("hunks") is None:
+                    self._decisions.submit(self._run_guarded, name, lambda: self._decide(name, message))
+                else:  # makes a version and tests it
+                    self._enqueue(name, lambda: self._decide(name, message))
             elif name != "hello":
                 raise UserError(f"unknown command {name!r}")
         except WorkbenchError as error:
             self.set_message(str(error), "error")
 
-    def _enqueue_step(self, name: str, message: Message) -> None:
+    def _enqueue(self, name: str, work: Callable[[], str]) -> None:
+        """Queue work that runs a version. Only one is in the queue, so the view is busy as soon as it is."""
         with self._lock:
             if self._busy:
                 raise UserError(f"{self._busy} is still running; wait for it, or press Stop")
@@ -246,7 +252,7 @@ class SessionController:
             self._progress = {"message": f"{name} …", "fraction": None}
             self._message = {"kind": "info", "text": f"{name} started"}
         self._notify("live")
-        self._steps.submit(self._run_guarded, name, lambda: self._run_step(name, message), True)
+        self._steps.submit(self._run_guarded, name, work, True)
 
     def _run_guarded(self, name: str, work: Callable[[], str], step: bool = False) -> None:
         kind, text = "info", ""
@@ -313,7 +319,7 @@ class SessionController:
         session = self.session
         if name == "undo":
             session.undo()
-            return "last decision undone"
+            return "last decision taken back"
         number, reason = self._check_decision(message), str(message.get("reason", ""))
         if name == "accept":
             hunks = message.get("hunks")

@@ -13,9 +13,10 @@ from pathlib import Path
 import anywidget
 import traitlets
 
+from workbench.errors import WorkbenchError
 from workbench.plugins import DEFAULTS
 from workbench.session import Session
-from workbench.views.notebook import decision_record, labcomm
+from workbench.views.notebook import decision_record, labcomm, magics
 from workbench.views.notebook.controller import SessionController, get_controller, kernel_loop
 
 STATIC = Path(__file__).parent / "static"
@@ -37,7 +38,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         """
         self.controller: SessionController = get_controller(session)
         self.controller.proposer = (by, options)
-        self._name = str(session.name)
+        self._name, self._folder = str(session.name), session.log.folder
         self._loop, self._thread_id = kernel_loop(), threading.get_ident()
         self._waiting: set[str] = set()
         self._waiting_lock = threading.Lock()
@@ -68,9 +69,28 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _on_message(self, _widget: object, content: object, _buffers: object) -> None:
         if isinstance(content, dict):
+            if content.get("command") == "open":
+                self._open_again()
+                return
             if content.get("command") == "hello":
                 self._push({"state", "live"})
             self.controller.handle_command(content)
+
+    def _open_again(self) -> None:
+        """Open the closed session again, as the notebook's session if the magics are loaded, and show it."""
+        from IPython import get_ipython
+
+        try:
+            session = magics.open_session(get_ipython(), self._folder)
+        except WorkbenchError as error:
+            self.controller.set_error(str(error))
+            self._push({"closed"})
+            return
+        self._remove_listener()
+        controller = get_controller(session)
+        controller.proposer = self.controller.proposer
+        self.controller, self._remove_listener = controller, controller.add_listener(self._on_change)
+        self._push({"state", "live"})
 
     # ---- to the browser ----
 
@@ -94,7 +114,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _push(self, kinds: set[str]) -> None:
         if "closed" in kinds:
-            self.live = {**self.controller.live_state(), "closed": True}
+            self.live = {**self.controller.live_state(), "busy": "", "closed": True}
             return
         try:
             if "state" in kinds:

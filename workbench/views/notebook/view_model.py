@@ -11,7 +11,7 @@ from typing import Required, TypedDict
 
 from workbench.analysis.hunks import hunks
 from workbench.probes import directives
-from workbench.records import Diagnosis, KernelBuild, LineCounts, Profile, Verdict, Version
+from workbench.records import Diagnosis, KernelBuild, LineCounts, Profile, Verdict, Version, kernel_function
 from workbench.views.text import diagnosis
 from workbench.views.text.mime_bundle import format_joules
 
@@ -305,7 +305,7 @@ def _kernel_row(build: KernelBuild, made: Profile | None) -> KernelRow:
         f"{fraction:.0%}, limited by {limiter}" for kernel, fraction, limiter in resident if kernel == build.kernel
     ]
     return {
-        "kernel": build.kernel,
+        "kernel": kernel_function(build.kernel),
         "arch": build.arch,
         "registers": build.registers,
         "spill_bytes": build.spill_bytes,

@@ -115,19 +115,19 @@ def pipes(found: Profile) -> MimeBundle | None:
     """
     modelled = sum(kernel.modelled_s or 0.0 for kernel in found.kernels)
     if found.case == "full" and found.limits and modelled and found.provenance == "counted":
-        return _draw_parts(found, found.limits, modelled, _describe_source(found))
+        return _draw_parts(found.limits, modelled, _describe_source(found))
     kernel = _busiest_kernel(found)
     if kernel is None or not kernel.pipes:
         return None
     if kernel.provenance == "counted" and kernel.modelled_s:
         parts = [(name, share * kernel.modelled_s) for name, share in kernel.pipes]
-        return _draw_parts(found, parts, kernel.modelled_s, _describe_source(found, kernel))
+        return _draw_parts(parts, kernel.modelled_s, _describe_source(found, kernel))
     rows = [svg.Bar(name, share, f"{share:.1%}") for name, share in kernel.pipes[:MOST_BARS] if share > 0]
     title = f"Pipes, part of their peak while SMs are active (measured): {_describe_source(found, kernel)}"
     return svg.draw_bars(title, rows, head=("pipe", "busy"), full=1.0) if rows else None
 
 
-def _draw_parts(found: Profile, parts: Sequence[tuple[str, float]], whole: float, where: str) -> MimeBundle:
+def _draw_parts(parts: Sequence[tuple[str, float]], whole: float, where: str) -> MimeBundle:
     """Bars of the resources' seconds, and of what the largest leaves over.
 
     No part is longer than the time: where a term alone is, measured kernels have shown that it is too long.
