@@ -47,7 +47,7 @@ export function choices(state: State, send: Send): HTMLElement {
   return element("div", { class: "cg-choices" }, ...state.choices.map((found) => choice(state, found, send)));
 }
 
-const HEADINGS = ["Line", "Instructions", "FLOPs", "Read B", "Written B", "Sectors", "Ideal", "Wavefronts", "Ideal", "Source"];
+const HEADINGS = ["Line", "Source", "Instructions", "FLOPs", "Read B", "Written B", "Sectors", "Ideal", "Wavefronts", "Ideal"];
 
 export function profileTable(state: State): HTMLElement {
   const { rows, kernels, note } = state.profile;
@@ -60,8 +60,8 @@ export function profileTable(state: State): HTMLElement {
   }
   if (rows.length === 0) return found;
   const head = element("tr", {}, ...HEADINGS.map((text) => element("th", { scope: "col" }, text)));
-  const body = rows.map((row) =>
-    element("tr", {}, ...row.map((value) => element("td", { class: typeof value === "string" ? "cg-code" : "cg-count" }, typeof value === "number" ? WIDE.format(value) : element("code", {}, value)))),
+  const body = rows.map(([line, ...values]) =>
+    element("tr", {}, ...[line, values.pop() ?? "", ...values].map((value) => element("td", { class: typeof value === "string" ? "cg-code" : "cg-count" }, typeof value === "number" ? WIDE.format(value) : element("code", {}, value)))),
   );
   const caption = element("caption", {}, `v${state.shown}, counted per source line, all threads`);
   found.append(element("table", { class: "cg-profile" }, caption, element("thead", {}, head), element("tbody", {}, ...body)));

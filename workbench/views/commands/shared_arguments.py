@@ -185,8 +185,7 @@ PROFILE = (
         flags=("--case",),
         choices=("full", "shrunk"),
         default="full",
-        about="of counters: the full size, counted on a few CTAs and multiplied (the default), or the emulated case, "
-        "counted on all",
+        about="of counters: the full size, from a few CTAs (the default), or the emulated case, counted on all CTAs",
     ),
     Argument(
         flags=("--sections",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
@@ -171,15 +170,6 @@ def load(ipython: InteractiveShell) -> None:
         ipython.Completer.custom_matchers.append(matcher)
     setattr(ipython, KEY, (magics, matcher))
     labcomm.load(ipython)
-
-
-def open_session(ipython: InteractiveShell | None, folder: Path) -> Session:
-    """Open a stored session, and make it the current one of a notebook whose magics are loaded."""
-    session = Session.open(folder)
-    held = getattr(ipython, KEY, None)
-    if held is not None:
-        held[0].use(session)
-    return session
 
 
 def unload(ipython: InteractiveShell) -> None:

@@ -16,7 +16,7 @@ import traitlets
 from workbench.errors import WorkbenchError
 from workbench.plugins import DEFAULTS
 from workbench.session import Session
-from workbench.views.notebook import decision_record, labcomm, magics
+from workbench.views.notebook import decision_record, labcomm
 from workbench.views.notebook.controller import SessionController, get_controller, kernel_loop
 
 STATIC = Path(__file__).parent / "static"
@@ -79,10 +79,16 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     def _open_again(self) -> None:
         """Open the closed session again, as the notebook's session if the magics are loaded, and show it."""
         from IPython import get_ipython
+        from IPython.core.error import UsageError
 
+        shell = get_ipython()
         try:
-            session = magics.open_session(get_ipython(), self._folder)
-        except WorkbenchError as error:
+            if shell is not None and "cutegen" in shell.magics_manager.magics["line"]:
+                shell.run_line_magic("cutegen", f'open "{self._folder}"')
+                session = shell.user_ns["session"]
+            else:
+                session = Session.open(self._folder)
+        except (WorkbenchError, UsageError) as error:
             self.controller.set_error(str(error))
             self._push({"closed"})
             return
