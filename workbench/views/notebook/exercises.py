@@ -4,13 +4,15 @@
     check(name, answer)                  whether the answer to an exercise is right
     hint(name)                           the next hint
 
-A check uses the answer and the session of the notebook. It never raises for a wrong answer.
+A check uses the answer and the session of the notebook. It never raises for a wrong answer. Notebooks come unsolved, with
+the solution folded below; with CUTEGEN_SOLUTIONS=1 each check also tries the solution, and raises if it is not right.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Callable
 from typing import cast
 
@@ -21,15 +23,20 @@ from workbench.session import Session
 
 Test = Callable[[object, Session], str]
 CLOSE = 1.25  # a predicted number within this factor of the result counts as right
+SOLUTIONS = "CUTEGEN_SOLUTIONS"
 BANKS = 32  # of shared memory, each 4 bytes wide
 
 
 @record
 class Exercise:
-    """An exercise with its hints. `test(answer, session)` returns "" if it is solved, else the reason why not."""
+    """An exercise with its hints. `test(answer, session)` returns "" if it is solved, else the reason why not.
+
+    `solution` is the answer as a Python expression, in which `session` and `place` are the notebook's.
+    """
 
     hints: tuple[str, ...]
     test: Test
+    solution: str
 
 
 def _number_test(expected: Callable[[Session], float], what: str) -> Test:
@@ -126,6 +133,7 @@ EXERCISES = {
             "float32 has 4 bytes; the emulated case has 256 x 256 elements.",
         ),
         test=_number_test(lambda s: _find_work(s).least_bytes, "bytes at the emulated case"),
+        solution="256 * 256 * 4 * 2",
     ),
     "near-bound": Exercise(
         hints=(
@@ -133,13 +141,15 @@ EXERCISES = {
             "elementwise(gelu_tanh(x)) .vector(4), below %%cutegen program; .threads(128) keeps it as fast.",
         ),
         test=_check_near_bound,
+        solution="session.program('elementwise(gelu_tanh(x)) .threads(128) .unroll(2) .vector(2)')",
     ),
     "bytes-per-element": Exercise(
         hints=(
-            "%cutegen profile of that version: bytes read and bytes written. The emulated case has 256 x 256 elements.",
+            "%cutegen profile VERSION --case shrunk: bytes read and written. The emulated case has 256 x 256 elements.",
             "Each float32 is read once and written once.",
         ),
         test=_number_test(_bytes_per_element, "bytes read and written for each element of x"),
+        solution="4 + 4",
     ),
     "undecided": Exercise(
         hints=(
@@ -147,6 +157,7 @@ EXERCISES = {
             "Its interval of the speed-up has numbers on both sides of 1.",
         ),
         test=_check_undecided,
+        solution="'v5'",
     ),
     "sectors": Exercise(
         hints=(
@@ -157,6 +168,7 @@ EXERCISES = {
             lambda s: _first_launch(s, 1).total.global_sectors / _first_launch(s, 1).total.global_ideal_sectors,
             "how many times the ideal",
         ),
+        solution="65536 / 8192",
     ),
     "pitch": Exercise(
         hints=(
@@ -164,6 +176,7 @@ EXERCISES = {
             "All rows of one column lie in different banks if the pitch and 32 have no common factor.",
         ),
         test=_check_pitch,
+        solution="33",
     ),
     "re-use": Exercise(
         hints=(
@@ -171,6 +184,7 @@ EXERCISES = {
             "A multiply-add is two FLOPs, a bf16 element two bytes: 2 * 128 * 128 / (2 * (128 + 128)).",
         ),
         test=_number_test(lambda s: 2 * 128 * 128 / (2 * (128 + 128)), "FLOPs per byte that is loaded"),
+        solution="2 * 128 * 128 / (2 * (128 + 128))",
     ),
     "what-limits": Exercise(
         hints=(
@@ -178,6 +192,7 @@ EXERCISES = {
             "Eight times the ideal sectors is L1; a CTA of one warp that moves 128 bytes is CTA launch.",
         ),
         test=_check_limiters,
+        solution="{'A': 'L1', 'B': 'CTA launch', 'C': 'DRAM'}",
     ),
     "bound-by-hand": Exercise(
         hints=(
@@ -185,6 +200,7 @@ EXERCISES = {
             "16384 rows of 8192 elements of 4 bytes, twice, over 4.8e12 bytes a second; a microsecond is 1e-6 s.",
         ),
         test=_number_test(lambda s: 2 * 16384 * 8192 * 4 / 4.8e12 * 1e6, "microseconds"),
+        solution="2 * 16384 * 8192 * 4 / 4.8e12 * 1e6",
     ),
     "ridge": Exercise(
         hints=(
@@ -192,6 +208,7 @@ EXERCISES = {
             "Divide the peak by the bandwidth: FLOPs per byte.",
         ),
         test=_number_test(lambda s: 989.4e12 / 4.8e12, "FLOPs per byte at the ridge"),
+        solution="989.4e12 / 4.8e12",
     ),
     "registers": Exercise(
         hints=(
@@ -199,6 +216,7 @@ EXERCISES = {
             "session.diagnose('v3').advice[0].evidence[0].value",
         ),
         test=_number_test(lambda s: float(s.version(3).trials[-1].outcome.full_builds[0].registers or 0), "registers"),
+        solution="255",
     ),
     "most-room": Exercise(
         hints=(
@@ -206,6 +224,7 @@ EXERCISES = {
             "max(session.versions, key=lambda version: session.diagnose(version.number).room)",
         ),
         test=_check_most_room,
+        solution="'v1'",
     ),
     "without-cluster": Exercise(
         hints=(
@@ -213,6 +232,7 @@ EXERCISES = {
             "frame[frame.correct & (frame.cluster == '')].measured_s.min() against frame.measured_s.min(), in percent.",
         ),
         test=_number_test(_percent_without_cluster, "percent"),
+        solution="100 * (place.frame().query('correct and cluster == ''').measured_s.min() / place.frame().measured_s.min() - 1)",
     ),
 }
 _hints_given: dict[str, int] = {}
@@ -252,7 +272,17 @@ def check(name: str, answer: object = None) -> None:
         if session is not None:
             raise
         missing = "there is no session yet: run the cells above, %load_ext workbench and %cutegen problem first"
+    if os.environ.get(SOLUTIONS):
+        _try_solution(name, exercise, session)
     print(f"{name}: solved" if not missing else f"{name}: not yet, {missing}; hint({name!r}) helps")
+
+
+def _try_solution(name: str, exercise: Exercise, session: Session | None) -> None:
+    from IPython import get_ipython
+
+    names = {"session": session, "place": getattr(get_ipython(), "user_ns", {}).get("place")}
+    if missing := exercise.test(eval(exercise.solution, names), cast(Session, session)):
+        raise AssertionError(f"the solution of {name} is not right: {missing}")
 
 
 def hint(name: str) -> None:
