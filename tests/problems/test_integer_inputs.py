@@ -1,4 +1,4 @@
-"""Problems whose inputs have offsets and indices: they keep their order and range at every size; bytes by named rows."""
+"""Offsets and indices as inputs: they keep their order and range at every size; bytes count the rows they name."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def fake_inputs(module: ModuleType, problem: Problem) -> list[object]:
 
 
 def make_integer_inputs(problem: Problem, case: Case) -> dict[str, torch.Tensor]:
-    """The integer inputs of a case by forward's argument; none if they cannot be made, are large, or have other shapes."""
+    """The integer inputs of a case by forward's argument; none if they are large, or not of the case's shapes."""
     kinds = [(spec, getattr(torch, spec.dtype)) for spec in case.inputs]
     integers = [spec.elements * kind.itemsize for spec, kind in kinds if not kind.is_floating_point]
     if not integers or sum(integers) > MOST_BYTES:
