@@ -91,6 +91,17 @@ OTHERS: tuple[tuple[str, dict[str, str]], ...] = (  # a program without arch, an
     ("scatter_add(out, index, src, axis=1)", {"out": "64,70,128", "index": "int64 64,90,128", "src": "64,90,128"}),
     ("scatter_add(out, index, src, layers=1)", {"out": "f16 70,128", "index": "int32 90", "src": "f16 90,128"}),
     *(
+        (
+            f"aggregate(x, indptr, indices, {more}) {how}",
+            {"x": "4000,256", "indptr": "int64 101", "indices": "int32 900"},
+        )
+        for more, how in (
+            ("op=sum", ""),
+            ("op=mean", ".threads_per_row(8) .split(4)"),
+            ("op=max", ".rows(1) .split(8)"),
+        )
+    ),
+    *(
         (f"{name}(x) {how}", {"x": "512,4096"})
         for name in ("softmax", "log_softmax")
         for how in ("", ".threads_per_row(256) .vector(4) .kept()")
@@ -213,6 +224,7 @@ FAMILIES = {
     "scan": "scan",
     "pool": "pool",
     "gather": "gather",
+    "aggregate": "gather",
     "scatter_add": "gather",
     "ggemm": "gemm_sm90",
 }

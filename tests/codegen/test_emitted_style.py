@@ -42,6 +42,9 @@ PROGRAMS = {  # name of the file -> program
     "pool": f"pool(x, window=3, stride=2, ceil=1) {SM80} .schedule(direct)",
     "pool_strip": f"pool(x, op=avg, window=size(3, 3), padding=1) {SM90} .schedule(strip)",
     "gather": f"gather(x, index, axis=1, layers=1) {SM80}",
+    "aggregate": f"aggregate(x, indptr, indices, op=mean) {SM90} .rows(2) .split(4) .threads_per_row(32)",
+    "aggregate_weighted": f"aggregate(x, indptr, indices, weighted=1, empty=identity) {SM80} .split(2) "
+    ".threads_per_row(16)",
     "scatter_add": f"scatter_add(out, index, src, axis=1) {SM90}",
     "parts": f"h = view(x, chunk=(1, 0, 2)) {SM80} |> g = concat(h, h, axis=1) {SM80} |> outputs(g, x) {SM80}",
     "largest": f"h = topk(x, k=3) {SM80} |> g = view(h, item=0) {SM80} |> outputs(g, x) {SM80}",
@@ -69,7 +72,7 @@ PROGRAMS = {  # name of the file -> program
 }  # fmt: skip
 ARGUMENTS = (
     *("x", "y", "b", "a", "w", "q", "k", "v", "weight", "bias", "mask", "index", "out", "src", "target", "vector"),
-    *("offsets", "residual", "running_mean", "running_var", "batches"),
+    *("offsets", "residual", "running_mean", "running_var", "batches", "indptr", "indices"),
 )
 RUFF = ("--isolated", "--no-cache", "--line-length", "120")
 

@@ -64,6 +64,8 @@ PROGRAMS = (
     "scan(mul(stream, m), reverse=1)",
     "gather(x, index)",
     "gather(x, index, layers=1)",
+    "aggregate(x, indptr, indices)",
+    "aggregate(x, indptr, indices, weighted=1) .split(8)",
     "scatter_add(out, index, src)",
     "scatter_add(out, index, src, layers=1)",
     "pool(x, window=size(2, 2))",

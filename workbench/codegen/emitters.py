@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from workbench.codegen.aggregate import lower_aggregate
 from workbench.codegen.attention import lower_attention
 from workbench.codegen.conv import lower_conv
 from workbench.codegen.elementwise import lower_elementwise
@@ -46,6 +47,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "conv": lower_conv,
     "convtranspose": lower_conv,
     "concat": lower_concat,
+    "aggregate": lower_aggregate,
     "attention": lower_attention,
     "crossentropy": lower_cross_entropy,
     "elementwise": lower_elementwise,

@@ -12,6 +12,7 @@ from workbench.language.operation import Operation
 from workbench.language.operations import epilogue
 from workbench.language.operations.conv.configs import as_gemm, sm80_config, sm90_config
 from workbench.language.operations.gemm.sm90 import config_of
+from workbench.language.operations.graphs import aggregate
 from workbench.language.parser import format_call
 from workbench.language.registry import OPERATIONS
 from workbench.records import record
@@ -60,6 +61,9 @@ def cost_of(stage: Stage) -> Cost:
         setting(stage, "product") is not None or setting(stage, "mma") is not None
     ):
         return _convolution(stage)
+    if stage.operation.name == "aggregate":
+        config = aggregate.config_of(stage)
+        return Cost(threads=config.threads, shared_bytes=config.shared_bytes, tile=(config.rows, config.columns))
     threads = setting(stage, "threads_per_row", setting(stage, "threads"))
     if isinstance(threads, int):
         return Cost(

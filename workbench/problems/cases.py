@@ -18,6 +18,7 @@ from workbench.errors import ProblemError
 from workbench.problems import loading
 from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
+from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.results import flatten_result, spec_of, special_form
 from workbench.problems.settings import find_assignments, spread_ties
 from workbench.records import Case, Problem, Settings, TensorSpec, record
@@ -106,7 +107,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
     module = loading.load_module(problem, settings)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            inputs = loading.call_inputs(module, problem)
+            inputs = fake_inputs(module, problem)
             model = fake_model(module.Model, module, problem)
             with FlopCount() as counted:
                 result = model(*inputs)

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from workbench.problems import loading
+from workbench.problems.inputs.integers import fake_inputs
 from workbench.records import Precision, Problem
 
 UNIFORM: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -61,7 +62,7 @@ def declared_dtypes(problem: Problem) -> dict[str, torch.dtype]:
     bare = dataclasses.replace(problem, precision="declared")
     module = loading.load_module(bare)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        inputs = loading.call_inputs(module, bare)
+        inputs = fake_inputs(module, bare)
         model = fake_model(module.Model, module, bare)
         found = {
             name: leaf.dtype

@@ -18,8 +18,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
+from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.results import spec_of, specs_of_call, tensors_of
-from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec, Work
+from workbench.problems.work import count_work, note_partial_reads
+from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect", "open_problem"]
@@ -34,7 +36,6 @@ KINDS = (
     ("norm", ("native_", "rsqrt", "var_mean", "linalg_vector_norm")),
     ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),
 )
-PARTIAL_READS = ("embedding", "gather", "index", "index_select", "slice", "select", "tril", "triu", "narrow")
 # operations that draw random numbers; those of dropout draw the same ones in every dtype
 RANDOM = (
     *("rand", "rand_like", "randn", "randn_like", "randint_like", "normal", "normal_functional", "uniform"),
@@ -43,7 +44,6 @@ RANDOM = (
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 MOST_LISTED = 16  # numbers of a constant that a graph lists
-DTYPES = {"fp32": "float32", "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +176,7 @@ def _facts_at_full_size(
         is_runnable = False
     said = () if is_runnable else ("nobody looked for trivial results that would pass: the reference is too large",)
     state = [(spec.name.split(":", 1)[1], spec) for spec in full.values if spec.name.startswith(("param:", "buffer:"))]
+    work, named = count_work(problem, measured, full.graph)
     return Facts(
         problem_hash=content_hash(problem),
         kind=_kind(full.graph),
@@ -184,9 +185,9 @@ def _facts_at_full_size(
         graph=full.graph,
         parameters=tuple(dataclasses.replace(spec, name=name) for name, spec in state),
         cases=(measured.case,),
-        work=(_count_work(problem, measured),),
+        work=(work,),
         degeneracies=degenerate.find_degeneracies(problem, error.settings, search) if is_runnable else (),
-        notes=(str(error), *said, *_note_partial_reads(full.graph)),
+        notes=(str(error), *said, *note_partial_reads(full.graph, named, "full")),
         full=full.all_specs(),
         form=measured.form,
     )
@@ -218,7 +219,8 @@ def _make_facts(
     odd, said = variants.odd_case(held, small.settings)
     drawn = (small.case, odd) if odd is not None else (small.case,)
     edges = variants.edge_cases(held, small.settings, drawn, measured)
-    work = tuple(_count_work(problem, cases.measure(problem, case.name, case.settings)) for case in drawn)
+    work = [count_work(problem, cases.measure(problem, case.name, case.settings), graph)[0] for case in drawn]
+    whole, named = count_work(problem, measured, full.graph or graph)
     return Facts(
         problem_hash=content_hash(problem),
         kind=_kind(graph),
@@ -227,9 +229,9 @@ def _make_facts(
         graph=graph,
         parameters=small.parameters,
         cases=(*drawn, *edges, measured.case),
-        work=(*work, _count_work(problem, measured)),
+        work=(*work, whole),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
-        notes=(*small.notes, *said, *_note_partial_reads(graph), *more),
+        notes=(*small.notes, *said, *note_partial_reads(graph, named, "full"), *more),
         full=full.specs(small),
         full_graph=differing,
         form=measured.form,
@@ -261,7 +263,7 @@ def _trace_full(problem: Problem) -> _Full:
     arguments = loading.forward_arguments(module)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            inputs = loading.call_inputs(module, problem)
+            inputs = fake_inputs(module, problem)
             model = dtypes.fake_model(module.Model, module, problem)
             found, state = _graph(model, inputs, arguments)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
@@ -361,30 +363,6 @@ def _kind(graph: tuple[Operation, ...]) -> str:
         if any(name == start or (start not in short and name.startswith(start)) for name in names for start in starts):
             return kind
     return "elementwise" if names else "other"
-
-
-def _note_partial_reads(graph: tuple[Operation, ...]) -> tuple[str, ...]:
-    partial = sorted({name for name in _operation_names(graph) if name in PARTIAL_READS})
-    if not partial:
-        return ()
-    return (
-        f"forward reads parts of its inputs ({', '.join(partial)}), "
-        "so the least bytes, which count every input whole, may be too many",
-    )
-
-
-def _count_work(problem: Problem, measured: Measured) -> Work:
-    """FLOPs as `counting` defines them, and bytes: inputs, parameters, buffers and outputs once, as they are stored."""
-    specs = (*measured.case.inputs, *measured.state, *measured.case.outputs)
-    size = sum(spec.stored_elements * int(getattr(torch, spec.dtype).itemsize) for spec in specs)
-    return Work(
-        case=measured.case.name,
-        flops=measured.total,
-        least_bytes=size,
-        dtype=DTYPES.get(problem.precision, measured.dtype),
-        tensor_cores=measured.products > 0,
-        parts=measured.flops,
-    )
 
 
 def _init_source(source: str) -> str:

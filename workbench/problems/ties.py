@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
 from workbench.problems.dtypes import fake_model
+from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.settings import Assigned, find_assignments, spread_ties
 from workbench.records import Case, Problem, Settings, Size
 
@@ -195,9 +196,7 @@ def _extents(problem: Problem, settings: Settings) -> Extents:
     try:
         module = loading.load_module(problem, settings)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            for name, value in zip(
-                loading.forward_arguments(module), loading.call_inputs(module, problem), strict=False
-            ):
+            for name, value in zip(loading.forward_arguments(module), fake_inputs(module, problem), strict=False):
                 leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
                 labels = [name] if len(leaves) == 1 else [f"{name}.{n}" for n in range(len(leaves))]
                 found |= {label: tuple(leaf.shape) for label, leaf in zip(labels, leaves, strict=True)}

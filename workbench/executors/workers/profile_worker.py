@@ -42,7 +42,8 @@ from workbench.executors.workers.outputs import (
     source_path,
 )
 from workbench.problems import loading
-from workbench.records import Case, Job
+from workbench.problems.inputs.integers import make_integer_inputs
+from workbench.records import Case, Job, TensorSpec
 from workbench.toolchain import describe_module
 from workbench.wire import Json, from_plain, to_plain
 
@@ -180,11 +181,18 @@ def _subject(job: Job, module: ModuleType, device: str, *, made: bool = True) ->
 
 
 def _zero_inputs(job: Job, case: Case) -> Values:
-    """Inputs of the shapes of `case`, without making them: zeros for tensors, else values of the smallest case."""
+    """Inputs of the shapes of `case`: integers as the problem makes them, zeros for other tensors.
+
+    What is no tensor is that of the smallest case.
+    """
     small = min(job.facts.cases, key=lambda one: sum(math.prod(spec.shape) for spec in one.inputs))
     values = loading.make_inputs(loading.load_module(job.problem, small.settings), job.problem, 2)
-    specs = iter(case.inputs)
-    return [loading.lazy_zeros(next(specs)) if isinstance(value, torch.Tensor) else value for value in values]
+    specs, integers = iter(case.inputs), make_integer_inputs(job.problem, case)
+
+    def make(spec: TensorSpec) -> torch.Tensor:
+        return integers[spec.name] if spec.name in integers else loading.lazy_zeros(spec)
+
+    return [make(next(specs)) if isinstance(value, torch.Tensor) else value for value in values]
 
 
 def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, reply: Json) -> None:

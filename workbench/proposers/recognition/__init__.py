@@ -20,6 +20,7 @@ from workbench.proposers.recognition.patterns import (
     channels,
     convolutions,
     gathers,
+    graphs,
     losses,
     moves,
     pools,
@@ -39,6 +40,8 @@ MATCHERS = (
     scans.match_scan,
     pools.match_pool,
     gathers.match_gather,
+    graphs.match_aggregate,
+    graphs.match_scatter,
     moves.match_concat,
     moves.match_top_k,
     losses.match_crossentropy,
@@ -93,7 +96,7 @@ def _recognise_at_all_sizes(facts: Facts) -> Computation:
 
 
 def _recognise_folded(facts: Facts) -> Computation:
-    facts = fold_views(mark_roundings(simplify(facts)))
+    facts = fold_views(mark_roundings(graphs.fold_graphs(simplify(facts))))
     try:
         return _match_single(facts)
     except Unrecognised:
@@ -155,4 +158,6 @@ def _match_single(facts: Facts) -> Computation:
         if found is not None:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
-    raise Unrecognised(f"the planner has no kernel for {calls or 'this module'}; {YOURSELF}")
+    raise Unrecognised(
+        f"the planner has no kernel for {calls or 'this module'}; {graphs.say_forms(facts.graph)}{YOURSELF}"
+    )

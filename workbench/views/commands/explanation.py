@@ -221,12 +221,10 @@ def _sample_tensor(role: str, stage: Stage, rank: int) -> torch.Tensor:
     )
     name, plain = stage.operation.name, role.rstrip("0123456789")
     shape = (4,) * (rank - 2) + (256, 256)
-    if role in ("target", "index", "offsets", "batches"):
+    integers = {"offsets": (4,), "batches": (), "target": (256,), "indptr": (257,), "indices": (256,)}
+    if role in (*integers, "index"):
         layers = dict(stage.operation.named).get("layers", 0)
-        return torch.zeros(
-            {"offsets": (4,), "batches": (), "target": (256,)}.get(role, shape[-2:-1] if layers else shape),
-            dtype=torch.int64,
-        )
+        return torch.zeros(integers.get(role, shape[-2:-1] if layers else shape), dtype=torch.int64)
     if name in ("conv", "convtranspose"):
         groups = dict(stage.operation.named).get("groups", 1)
         taps = 1 if any(call.name == "product" for call in stage.settings) else 3

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from workbench.language import Call
-from workbench.proposers.recognition.graph import Computation, aten_name, parse_number, python_expression
+from workbench.proposers.recognition.epilogue_chain import tensor_specs
+from workbench.proposers.recognition.graph import Computation, aten_name, names, parse_number, python_expression
 from workbench.records import Case, Facts, Operation
 
 Shapes = dict[str, tuple[int, ...]]
+INTEGERS = ("int64", "int32")
 FLOATS = ("float32", "float16", "bfloat16")
 
 
 def match_gather(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """A gather or a scatter of tensors of forward or of the module; None for any other operation."""
     op = by_name.get(output)
-    if op is None or any(value in by_name for value in op.operands) or not op.result:
+    if op is None or any(name in by_name for value in op.operands for name in names(value)) or not op.result:
         return None
     if any(aten_name(other).endswith("_") for other in facts.graph):
         return None  # something is changed in place: embedding's max_norm
     name = aten_name(op)
     if name == "embedding":  # padding_idx, scale_grad_by_freq and sparse change gradients only
         return _make_computation("gather", (("x", op.operands[0]), ("index", op.operands[1])), 0, True)
+    if name == "index":
+        return _match_index(facts, op)
     if name in ("gather", "index_select") and not op.keywords and len(op.operands) == 3:
         match = _match_gather
     elif name in ("scatter_add", "index_add") and not op.keywords and len(op.operands) == 4:
@@ -46,6 +50,15 @@ def _shapes(facts: Facts, case: Case) -> Shapes:
         | {f"param:{spec.name}": spec.shape for spec in facts.parameters}
         | {f"buffer:{spec.name}": spec.shape for spec in facts.parameters}
     )
+
+
+def _match_index(facts: Facts, op: Operation) -> Computation | None:
+    """`x[index]` with integers that count from 0, for rows of the first axis."""
+    index = names(op.operands[1])
+    spec = tensor_specs(facts).get(index[0]) if len(index) == 1 else None
+    if spec is None or spec.dtype not in INTEGERS or not spec.shape:
+        return None
+    return _make_computation("gather", (("x", op.operands[0]), ("index", index[0])), 0, True)
 
 
 def _match_gather(op: Operation, shapes: Shapes) -> Computation | None:

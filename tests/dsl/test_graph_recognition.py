@@ -1,0 +1,108 @@
+"""Reductions over rows of indices in the forms that people write, as the planner takes them, run on the emulator."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from emitted import found, run_on
+
+from workbench.proposers.binding import plain_program
+from workbench.proposers.recognition import Unrecognised, recognise
+
+INPUTS = {
+    "x": "torch.randn(N, 6)",
+    "p": "torch.arange(R + 1) * 3",
+    "i": "torch.randint(0, N, (R * 3,))",
+    "d": "torch.randint(0, R, (R * 3,))",
+    "w": "torch.randn(R * 3)",
+}
+SIZES = "N, R = 4096, 1000"
+DIFF = "(p[1:] - p[:-1])"
+ROWS = f"torch.repeat_interleave({DIFF}, output_size=i.shape[0])"
+ZEROS = "torch.zeros(p.shape[0] - 1, x.shape[1])"
+
+
+@pytest.mark.parametrize(
+    ("body", "program"),
+    [
+        ("torch.segment_reduce(x[i], 'sum', offsets=p)", "aggregate(x, indptr, indices)"),
+        (
+            "torch.segment_reduce(x[i], 'mean', offsets=p)",
+            "aggregate(x, indptr, indices, op=mean, empty=identity)",
+        ),
+        (
+            "torch.segment_reduce(x.index_select(0, i), 'max', offsets=p)",
+            "aggregate(x, indptr, indices, op=max, empty=identity)",
+        ),
+        ("torch.segment_reduce(x[i], 'mean', offsets=p, initial=0)", "aggregate(x, indptr, indices, op=mean)"),
+        (
+            "torch.segment_reduce(x[i] * w[:, None], 'sum', offsets=p)",
+            "aggregate(x, indptr, indices, weighted=1)",
+        ),
+        (
+            "nn.functional.embedding_bag(i, x, p, mode='max', include_last_offset=True)",
+            "aggregate(x, indptr, indices, op=max)",
+        ),
+        ("nn.functional.embedding_bag(i, x, p[:-1], mode='mean')", "aggregate(x, indptr, indices, op=mean)"),
+        (
+            "nn.functional.embedding_bag(i, x, p, mode='sum', per_sample_weights=w, include_last_offset=True)",
+            "aggregate(x, indptr, indices, weighted=1)",
+        ),
+        (
+            f"torch.segment_reduce(x[i], 'sum', offsets=p) / {DIFF}.clamp(min=1).unsqueeze(1)",
+            "aggregate(x, indptr, indices, op=mean)",
+        ),
+        (
+            "torch.segment_reduce(x[i], 'sum', offsets=p) / p.diff()[:, None]",
+            "aggregate(x, indptr, indices, op=mean, empty=identity)",
+        ),
+        (f"{ZEROS}.index_add(0, {ROWS}, x[i])", "aggregate(x, indptr, indices)"),
+        (
+            f"{ZEROS}.index_add(0, {ROWS}, x[i]) / {DIFF}.clamp(min=1)[:, None]",
+            "aggregate(x, indptr, indices, op=mean)",
+        ),
+        (
+            f"{ZEROS}.index_add(0, d, x[i])",
+            "h1 = gather(x, i, axis=0, layers=1) |> scatter_add(out, d, h1, axis=0, layers=1)",
+        ),
+        (
+            f"{ZEROS}.scatter_add(0, d[:, None].expand(-1, x.shape[1]), x[i])",
+            "h1 = gather(x, i, axis=0, layers=1) |> scatter_add(out, d, h1, axis=0, layers=1)",
+        ),
+        (
+            "torch.relu(torch.segment_reduce((2 * x)[i], 'sum', offsets=p))",
+            "h1 = elementwise(mul(x, 2)) |> h2 = aggregate(h1, p, i) |> elementwise(relu(h2))",
+        ),
+    ],
+)
+def test_forms(body: str, program: str | None) -> None:
+    computation = found(body, full=SIZES, **INPUTS)
+    assert (computation and plain_program(computation)) == program
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.segment_reduce(x[i], 'max', offsets=p, initial=0)",  # a maximum with 0
+        "torch.segment_reduce(x[i], 'min', offsets=p)",
+        "nn.functional.embedding_bag(i, x, p, mode='sum', include_last_offset=True, padding_idx=2)",
+        f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'amax', include_self=False)",
+    ],
+)
+def test_other_computations_are_refused(body: str) -> None:
+    computation, facts = found(body, full=SIZES, facts=True, **INPUTS)
+    assert computation is None
+    if "embedding_bag" not in body:
+        with pytest.raises(Unrecognised, match=r"it knows torch\.segment_reduce"):
+            recognise(facts)
+
+
+def test_offsets_without_the_last_are_closed() -> None:
+    body = "nn.functional.embedding_bag(i, x, p, mode='sum')"
+    computation = found(body, full=SIZES, **(INPUTS | {"p": "torch.arange(R) * 3"}))
+    expression = dict(computation.operands)["indptr"]
+    x, p, i = torch.randn(20, 6), torch.tensor([0, 2, 2, 7]), torch.randint(0, 20, (9,))
+    indptr = eval(expression, {"torch": torch, "p": p, "i": i})
+    assert indptr.tolist() == [0, 2, 2, 7, 9]
+    result = run_on(plain_program(computation), (x, indptr, i), ("x", "indptr", "indices"))
+    torch.testing.assert_close(result, torch.nn.functional.embedding_bag(i, x, p, mode="sum"))

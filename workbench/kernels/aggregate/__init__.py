@@ -1,0 +1,1 @@
+"""Reductions of rows of a table over compressed rows of indices (CSR)."""

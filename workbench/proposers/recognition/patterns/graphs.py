@@ -1,0 +1,341 @@
+"""Finds reductions over compressed rows of indices (CSR) in the forms that people write, and matches them.
+
+`segment_reduce(x[indices], offsets=indptr)`, `embedding_bag`, `index_add` and `scatter_add` by rows that are made of
+the same offsets, and a sum divided by the number of neighbours become one call `aggregate` of the graph. Its operands
+are x, indptr, indices and perhaps a weight of each index.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from workbench.language import Call
+from workbench.proposers.recognition.graph import (
+    Computation,
+    aten_name,
+    find_producer,
+    names,
+    parse_number,
+    plain_name,
+    python_expression,
+)
+from workbench.proposers.recognition.scalars import find_argument
+from workbench.records import Facts, Operation, TensorSpec
+
+AGGREGATE, SCATTER = "aggregate", "scatter_rows"
+INTEGERS, FLOATS = ("int64", "int32"), ("float32", "float16", "bfloat16")
+MODES = ("sum", "mean", "max")  # embedding_bag's numbers of its modes
+INSERTED = ("unsqueeze", "view", "reshape", "_unsafe_view")  # calls that may only add axes of 1
+SCATTERS = ("scatter_reduce", "scatter", "index_reduce", "index_put", "index_add", "scatter_add", "segment_reduce")
+ZEROS = ("zeros", "new_zeros", "zeros_like")
+
+
+class Idioms:
+    """The forms of one graph."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.by_name = {op.name: op for op in facts.graph}
+        state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters}
+        self.specs: dict[str, TensorSpec] = {
+            **{spec.name: spec for spec in facts.cases[0].inputs},
+            **state,
+            **{op.name: op.result[0] for op in facts.graph if op.result},
+        }
+
+    def fold(self, op: Operation) -> Operation | None:
+        """The call that stands for an operation and what it reads; None if it has none of the forms."""
+        rules: dict[str, Callable[[Operation], Operation | None]] = {
+            "segment_reduce": self.fold_segments,
+            "getitem": self.fold_bags,
+            "div": self.fold_mean,
+            "index_add": self.fold_scatter,
+            "scatter_add": self.fold_scatter,
+        }
+        rule = rules.get("getitem" if "getitem" in op.target else plain_name(op))
+        return rule(op) if rule is not None and op.result else None
+
+    def fold_segments(self, op: Operation) -> Operation | None:
+        """`segment_reduce(x[indices], reduce, offsets=indptr)`."""
+        named = dict(op.keywords)
+        indptr, reduce = named.get("offsets", "None"), op.operands[1].strip("'")
+        initial = parse_number(named.get("initial", "None"))
+        taken = self.find_taken(op.operands[0])
+        if taken is None or reduce not in MODES or not self.is_vector(indptr) or named.get("axis", "0") != "0":
+            return None
+        if initial not in (None, 0.0) or (initial is not None and reduce == "max"):  # a maximum with 0 otherwise
+            return None
+        return self.make(op, (taken[0], indptr, *taken[1:]), reduce, "zero" if initial == 0 else "identity")
+
+    def fold_bags(self, op: Operation) -> Operation | None:
+        """`embedding_bag(indices, x, indptr, mode)`; offsets without the last get it."""
+        bag = find_producer(self.by_name, op.name)
+        if bag is None or aten_name(bag) not in ("_embedding_bag", "_embedding_bag_forward_only"):
+            return None
+        x, indices, offsets = bag.operands[:3]
+        mode, weight, closed = (
+            find_argument(bag, place, name, default)
+            for place, name, default in (
+                (4, "mode", "0"),
+                (6, "per_sample_weights", "None"),
+                (7, "include_last_offset", "False"),
+            )
+        )
+        if find_argument(bag, 8, "padding_idx", "-1") != "-1" or not self.is_vector(indices):
+            return None
+        if closed != "True":
+            offsets = self.close_offsets(offsets, indices)
+        elif not self.is_vector(offsets):
+            return None
+        weights = () if weight == "None" else (weight,)
+        return self.make(op, (x, offsets, indices, *weights), MODES[int(mode)], "zero") if offsets else None
+
+    def close_offsets(self, offsets: str, indices: str) -> str:
+        """The expression of offsets with the number of indices after the last; "" if there is none."""
+        op = self.by_name.get(offsets)
+        if op is not None and aten_name(op) in ("slice", "part") and self.drops_last(op):
+            return op.operands[0]  # of indptr[:-1]
+        if op is not None or indices in self.by_name or not self.is_vector(offsets):
+            return ""
+        given, count = python_expression(offsets), python_expression(indices)
+        return f"torch.nn.functional.pad({given}, (0, 1), value={count}.shape[0])"
+
+    def drops_last(self, op: Operation) -> bool:
+        """Whether a slice is all of a vector but its last element."""
+        return self.slice_of(op) == (op.operands[0], "first") and self.is_vector(op.operands[0])
+
+    def slice_of(self, op: Operation | None) -> tuple[str, str] | None:
+        """(the vector, "first" or "rest") of all of it but its last or its first element; None for anything else."""
+        if op is None:
+            return None
+        if aten_name(op) == "part":
+            words = {("slice", "0", "0", "-1"): "first", ("slice", "0", "1"): "rest"}.get(op.operands[1:])
+            return (op.operands[0], words) if words else None
+        spec = self.specs.get(op.operands[0]) if aten_name(op) == "slice" else None
+        if spec is None or len(spec.shape) != 1 or op.keywords or len(op.operands) < 3:
+            return None
+        start, end = int(op.operands[2]), int(op.operands[3]) if len(op.operands) > 3 else spec.shape[0]
+        size = spec.shape[0]
+        bounds = (start, min(end if end >= 0 else end + size, size))
+        words = {(0, size - 1): "first", (1, size): "rest"}.get(bounds)
+        return (op.operands[0], words) if words and op.operands[4:] in ((), ("1",)) else None
+
+    def fold_mean(self, op: Operation) -> Operation | None:
+        """A sum divided by the number of neighbours: `(indptr[1:] - indptr[:-1]).clamp(min=1)`, or `indptr.diff()`."""
+        total = self.by_name.get(op.operands[0])
+        if total is None or op.keywords or dict(total.keywords).get("op") != "sum" or len(total.operands) != 3:
+            return None
+        found = self.find_counts(self.strip_axes(op.operands[1]))
+        if found is None or found[0] != total.operands[1] or not self.spreads(op.operands[1], total.name):
+            return None
+        return self.make(op, total.operands, "mean", "zero" if found[1] else "identity")
+
+    def find_counts(self, value: str) -> tuple[str, bool] | None:
+        """(offsets, whether at least 1) of the numbers of neighbours."""
+        op = self.by_name.get(value)
+        if op is None:
+            return None
+        name = plain_name(op)
+        if name == "_to_copy":
+            return self.find_counts(op.operands[0])
+        if name in ("clamp", "clamp_min") and find_argument(op, 1, "min", "None") == "1":
+            found = self.find_counts(op.operands[0]) if find_argument(op, 2, "max", "None") == "None" else None
+            return None if found is None else (found[0], True)
+        if name != "sub" or op.keywords:
+            return None
+        rest, first = (self.slice_of(self.by_name.get(text)) for text in op.operands[:2])
+        if rest is None or first is None or rest[0] != first[0] or (rest[1], first[1]) != ("rest", "first"):
+            return None
+        return rest[0], False
+
+    def fold_scatter(self, op: Operation) -> Operation | None:
+        """`zeros.index_add(0, rows, src)`, or `scatter_add` with the rows expanded.
+
+        Where the rows are made of offsets, it is a reduction over them.
+        """
+        zeros, axis, rows, src = op.operands[:4]
+        if axis != "0" or op.keywords or len(op.operands) > 4 or not self.is_table(src):
+            return None
+        if plain_name(op) == "scatter_add":
+            expand = self.by_name.get(rows)
+            if expand is None or aten_name(expand) != "expand" or self.specs[rows].shape != self.specs[src].shape:
+                return None
+            rows = self.strip_axes(expand.operands[0])
+        out = self.describe_zeros(zeros)
+        if not out or not self.is_vector(rows) or self.specs[rows].shape != self.specs[src].shape[:1]:
+            return None
+        indptr, taken = self.find_offsets(rows), self.find_taken(src)
+        if indptr and taken is not None:
+            return self.make(op, (taken[0], indptr, *taken[1:]), "sum", "zero")
+        return dataclasses.replace(op, target=SCATTER, operands=(out, rows, src), keywords=())
+
+    def find_offsets(self, rows: str) -> str:
+        """The offsets of which a vector has the row of each index: `repeat_interleave(indptr.diff())`; "" if none."""
+        op = self.by_name.get(rows)
+        if op is not None and (taken := self.find_numbered(op)):
+            op = self.by_name.get(taken)
+        if op is None or aten_name(op) != "repeat_interleave" or op.target != "aten.repeat_interleave.Tensor":
+            return ""
+        found = self.find_counts(op.operands[0])
+        return found[0] if found is not None and not found[1] else ""
+
+    def find_numbered(self, op: Operation) -> str:
+        """The vector that numbers 0, 1, 2, ... are taken by; "" if it is another call."""
+        if aten_name(op) not in ("index", "index_select"):
+            return ""
+        numbers, index = self.by_name.get(op.operands[0]), names(op.operands[-1])
+        return index[0] if numbers is not None and aten_name(numbers) == "arange" and len(index) == 1 else ""
+
+    def describe_zeros(self, value: str) -> str:
+        """The expression that makes zeros of a value's shape from those of forward's arguments; "" if there is none."""
+        op = self.by_name.get(value)
+        if op is None or plain_name(op) not in ZEROS or not op.result or op.result[0].dtype not in FLOATS:
+            return ""
+        full = next((spec for spec in self.facts.full if spec.name == value), None)
+        extents = [self.describe_extent(axis, op.result[0], full) for axis in range(len(op.result[0].shape))]
+        tensor = next(
+            (spec.name for spec in self.facts.cases[0].inputs if spec.name in self.facts.forward_arguments), ""
+        )
+        if not all(extents) or not tensor:
+            return ""
+        kind = f"dtype=torch.{op.result[0].dtype}, device={tensor}.device"
+        return f"torch.zeros({', '.join(extents)}, {kind})"
+
+    def describe_extent(self, axis: int, small: TensorSpec, full: TensorSpec | None) -> str:
+        """An extent in terms of the shapes of forward's arguments; "" if it is none of these, one more or one less."""
+        cases = (self.facts.cases[0], self.facts.cases[-1]) if full is not None else self.facts.cases[:1]
+        wanted = [spec.shape[axis] for spec in (small, full) if spec is not None]
+        for more in (0, -1, 1):
+            for number, spec in enumerate(cases[0].inputs):
+                for place in range(len(spec.shape)):
+                    if spec.name not in self.facts.forward_arguments:
+                        continue
+                    own = [case.inputs[number].shape[place] + more for case in cases]
+                    if own == wanted:
+                        return f"{spec.name}.shape[{place}]" + (f" {'-' if more < 0 else '+'} 1" if more else "")
+        return str(wanted[0]) if len({*wanted}) == 1 and full is not None else ""
+
+    def find_taken(self, value: str) -> tuple[str, ...] | None:
+        """(x, indices), or (x, indices, weight), of rows that are taken from x and perhaps multiplied."""
+        op = self.by_name.get(value)
+        if op is None or not op.result:
+            return None
+        if plain_name(op) == "mul" and not op.keywords:
+            for one, other in (op.operands[:2], op.operands[1::-1]):
+                taken, weight = self.find_taken(one), self.strip_axes(other)
+                if taken is not None and len(taken) == 2 and self.is_weight(weight, other, one, taken[1]):
+                    return (*taken, weight)
+            return None
+        if aten_name(op) == "index":
+            x, indices = op.operands[0], ",".join(names(op.operands[1]))
+        elif aten_name(op) == "index_select" and op.operands[1] == "0":
+            x, _, indices = op.operands
+        elif aten_name(op) == "embedding":
+            x, indices = op.operands[:2]
+        else:
+            return None
+        return (x, indices) if self.is_vector(indices) and self.is_table(x) else None
+
+    def is_weight(self, weight: str, spread: str, taken: str, indices: str) -> bool:
+        """Whether a factor is a number for each index, or one for each of the parts of its row (x has three axes)."""
+        own, product = self.specs.get(weight), self.specs.get(taken)
+        if own is None or product is None or own.dtype not in FLOATS or not self.spreads(spread, taken):
+            return False
+        return own.shape == product.shape[:1] or (len(product.shape) == 3 and own.shape == product.shape[:2])
+
+    def spreads(self, value: str, over: str) -> bool:
+        """Whether a value has the axes of another, with its last ones 1."""
+        own, other = self.specs.get(value), self.specs.get(over)
+        if own is None or other is None or len(own.shape) != len(other.shape) or own.shape[:1] != other.shape[:1]:
+            return False
+        return all(extent in (1, wanted) for extent, wanted in zip(own.shape, other.shape, strict=True))
+
+    def strip_axes(self, value: str) -> str:
+        """The value behind calls that only add axes of 1 at its end."""
+        op = self.by_name.get(value)
+        while op is not None and op.result and aten_name(op) in INSERTED:
+            before = self.specs.get(op.operands[0])
+            shape = op.result[0].shape
+            if before is None or shape[: len(before.shape)] != before.shape or {*shape[len(before.shape) :]} - {1}:
+                break
+            value = op.operands[0]
+            op = self.by_name.get(value)
+        return value
+
+    def is_vector(self, value: str) -> bool:
+        """Whether a value is a vector of integers."""
+        spec = self.specs.get(value)
+        return spec is not None and len(spec.shape) == 1 and spec.dtype in INTEGERS
+
+    def is_table(self, value: str) -> bool:
+        """Whether a value is a floating-point tensor of rows."""
+        spec = self.specs.get(value)
+        return spec is not None and len(spec.shape) > 0 and spec.dtype in FLOATS
+
+    def make(self, op: Operation, operands: tuple[str, ...], reduce: str, empty: str) -> Operation:
+        """The call in place of an operation."""
+        more = (("op", reduce), ("empty", "zero" if reduce == "sum" else empty))
+        return dataclasses.replace(op, target=AGGREGATE, operands=operands, keywords=more)
+
+
+def fold_graphs(facts: Facts) -> Facts:
+    """The same graph with a call `aggregate` for each reduction over compressed rows of indices."""
+    idioms, changed = Idioms(facts), False
+    for op in facts.graph:
+        if (made := idioms.fold(op)) is not None:
+            idioms.by_name[op.name], changed = made, True
+    if not changed:
+        return facts
+    return dataclasses.replace(facts, graph=_keep_needed(tuple(idioms.by_name.values())))
+
+
+def _keep_needed(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The operations that the results need."""
+    by_name, wanted, stack = {op.name: op for op in graph}, set[str](), [graph[-1].name]
+    while stack:
+        name = stack.pop()
+        if name in by_name and name not in wanted:
+            wanted.add(name)
+            op = by_name[name]
+            stack += [part for text in (*op.operands, *(text for _, text in op.keywords)) for part in names(text)]
+    return tuple(op for op in graph if op.name in wanted)
+
+
+def say_forms(graph: tuple[Operation, ...]) -> str:
+    """What is understood, for a graph that reduces rows in another form; "" for any other graph."""
+    if not {plain_name(op) for op in graph} & {*SCATTERS}:
+        return ""
+    return (
+        "of rows reduced by an index it knows torch.segment_reduce(x[indices], 'sum', 'mean' or 'max', "
+        "offsets=indptr), embedding_bag, and index_add or scatter_add into zeros; "
+    )
+
+
+def match_scatter(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """Rows added up at places that an index names, in any order; None for any other operation."""
+    op = by_name.get(output)
+    if op is None or op.target != SCATTER or any(value in by_name for value in op.operands):
+        return None
+    roles = ("out", "index", "src")
+    return Computation(
+        kind="scatter_add",
+        operation=Call(name="scatter_add", positional=roles, named=(("axis", 0), ("layers", 1))),
+        operands=tuple((role, python_expression(value)) for role, value in zip(roles, op.operands, strict=True)),
+    )
+
+
+def match_aggregate(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """A reduction over compressed rows of indices; None for any other operation."""
+    op = by_name.get(output)
+    if op is None or op.target != AGGREGATE or any(value in by_name for value in op.operands):
+        return None
+    roles = ("x", "indptr", "indices", "weight")[: len(op.operands)]
+    plain = (("op", "sum"), ("empty", "zero"))
+    named: list[tuple[str, object]] = [item for item in op.keywords if item not in plain]
+    named += [("weighted", 1)] if "weight" in roles else []
+    return Computation(
+        kind=AGGREGATE,
+        operation=Call(name=AGGREGATE, positional=roles[:3], named=tuple(named)),
+        operands=tuple((role, python_expression(value)) for role, value in zip(roles, op.operands, strict=True)),
+    )
