@@ -178,8 +178,8 @@ PROFILE = (
         default=DEFAULTS.profiler,
         metavar="NAMES",
         kind="profiler",
-        about="counters (emulator; the default), sampled (emulator, at full size whatever it takes), sass, ncu, timeline "
-        "or energy (GPU), or several: ncu+timeline+energy",
+        about="counters (emulator; the default), sampled (emulator, at full size whatever it takes), sass, ncu, "
+        "timeline or energy (GPU), or several: ncu+timeline+energy",
     ),
     Argument(
         flags=("--case",),

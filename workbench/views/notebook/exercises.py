@@ -232,7 +232,8 @@ EXERCISES = {
             "frame[frame.correct & (frame.cluster == '')].measured_s.min() against frame.measured_s.min(), in percent.",
         ),
         test=_number_test(_percent_without_cluster, "percent"),
-        solution="100 * (place.frame().query('correct and cluster == ''').measured_s.min() / place.frame().measured_s.min() - 1)",
+        solution="100 * (place.frame()[lambda f: f.correct & (f.cluster == '')].measured_s.min() "
+        "/ place.frame().measured_s.min() - 1)",
     ),
 }
 _hints_given: dict[str, int] = {}
