@@ -67,7 +67,10 @@ def load(kind: Kind, name: str, *, check: bool = True) -> Plugin:
         if reason:
             raise Unavailable(f"{kind} {name!r} cannot run here: {reason}")
         return plugin
-    raise UserError(f"no {kind} is called {name!r}; there are: {', '.join(names(kind)) or 'none'}")
+    recorded = (
+        "; a recorded session is played by %cutegen replay NAME" if (kind, name) == ("proposer", "replay") else ""
+    )
+    raise UserError(f"no {kind} is called {name!r}; there are: {', '.join(names(kind)) or 'none'}{recorded}")
 
 
 def load_usable(kind: Kind) -> tuple[Plugin, ...]:

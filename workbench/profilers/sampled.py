@@ -59,7 +59,7 @@ def _explain(failure: Failure) -> str:
     """The failure's message with its line and an advice."""
     at = f" (line {failure.line})" if failure.line is not None else ""
     advice = (
-        {"sample_waits": "; --by counters runs all CTAs, at the emulated sizes"}
+        {"sample_waits": "; --by counters --case shrunk runs all CTAs, at small sizes"}
         if failure.kind == "sample_waits"
         else {"limits": "; smaller sizes can be set by --set, and --by counters takes the emulated ones"}
     )

@@ -6,6 +6,7 @@ It follows CuTeGen, sections 3 and 4. It only writes; the session compiles, chec
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -153,4 +154,4 @@ def _first_words(text: str, otherwise: str) -> str:
 def _title(words: str) -> str:
     """The first sentence, short enough for a tree."""
     first = words.split(". ")[0].rstrip(".:")
-    return first if len(first) <= 72 else first[:69].rstrip() + "..."
+    return textwrap.shorten(first, 72, placeholder=" ...")

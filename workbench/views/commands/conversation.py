@@ -18,6 +18,13 @@ from workbench.views.text import tables
 from workbench.views.text.mime_bundle import MimeBundle
 
 
+NO_MODEL = (
+    "no model is set yet: %cutegen model --base-url ADDRESS --model NAME for a server of your own (needs no key), or a "
+    "key in OPENAI_API_KEY or by --ask-key for a service; one step sends some 10,000 tokens and allows --max-tokens "
+    "back (--price-in and --price-out give its cost, --budget-usd a limit)"
+)
+
+
 def read_model_settings(arguments: Namespace) -> dict[str, ModelValue]:
     """The model settings of parsed arguments."""
     return {name: getattr(arguments, name) for name in NAMES if getattr(arguments, name, None) is not None}
@@ -31,7 +38,8 @@ def set_model(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBu
         address = session.client().endpoint.address
         session.set_key(getpass.getpass(f"API key for {address} (kept in this process only): ").strip())
     client = session.client()
-    lines = [
+    lines = [] if session.has_model else [NO_MODEL]
+    lines += [
         f"model     {client.model_name} at {client.endpoint.address}",
         f"key       {_describe_key(client, values)}",
         f"spent     {client.budget.describe()}",
@@ -72,7 +80,9 @@ def run_chain(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBu
 def repair(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """Repair a failed version in one round."""
     version = state.session.repair(arguments.version, arguments.by)
-    return tables.verdict(version) if version else MimeBundle(state.last_note or "no repair")
+    if version is None:
+        return MimeBundle(state.last_note or "no repair")
+    return tables.verdict(version, then=tables.next_step(version, has_model=True))
 
 
 def play_recording(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:

@@ -14,6 +14,7 @@ from pathlib import Path
 from workbench import docs, plugins, stored_sessions, trust
 from workbench.errors import UserError
 from workbench.executors.jobs import client
+from workbench.records import Version
 from workbench.session import Session, recording
 from workbench.session.creating import find_folder
 from workbench.session.verifying import verify_log
@@ -51,9 +52,14 @@ def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> obj
     return show_card(describe_problem(session), session.name)
 
 
+def show_verdict(state: Notebook, version: Version) -> MimeBundle:
+    """The verdict on a version, and the next step."""
+    return tables.verdict(version, then=tables.next_step(version, has_model=state.session.has_model))
+
+
 def generate(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.generate(arguments.by, " ".join(arguments.words), start=arguments.start)
-    return tables.verdict(version) if version else MimeBundle(state.last_note or "no further idea")
+    return show_verdict(state, version) if version else MimeBundle(state.last_note or "no further idea")
 
 
 def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -69,7 +75,7 @@ def edit(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     if not cell or not cell.strip():
         raise UserError("write the whole kernel file in the cell below %%cutegen edit (start from %cutegen show)")
     version = state.session.edit(cell if cell.endswith("\n") else cell + "\n", title=" ".join(arguments.title))
-    return tables.verdict(version)
+    return show_verdict(state, version)
 
 
 def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -77,7 +83,7 @@ def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> ob
 
     session, text = state.session, "\n".join((" ".join(arguments.words), cell or "")).strip()
     if text:
-        return tables.verdict(session.program(text))
+        return show_verdict(state, session.program(text))
     programs = (version.proposal.candidate.program for version in reversed(session.versions))
     return MimeBundle(next(filter(None, programs), None) or plain_program(recognise_problem(session.facts)))
 
@@ -85,7 +91,7 @@ def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> ob
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     choose_testing(state.session, arguments)
     state.session.test(arguments.version)
-    return tables.verdict(state.session.version(arguments.version))
+    return show_verdict(state, state.session.version(arguments.version))
 
 
 def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -100,7 +106,7 @@ def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     number = session.version(arguments.version).number
     if arguments.apply is not None:
         made = session.apply_advice(number, arguments.apply, by=arguments.by, again=arguments.again)
-        return tables.verdict(made) if made is not None else MimeBundle(state.last_note)
+        return show_verdict(state, made) if made is not None else MimeBundle(state.last_note)
     found = session.diagnose(number, arguments.by, again=arguments.again)
     version = session.version(number)
     return diagnosis_report(version, found, notebook_way(version, has_model=session.has_model))

@@ -185,7 +185,7 @@ PROFILE = (
         flags=("--case",),
         choices=("full", "shrunk"),
         default="full",
-        about="of counters: the full size, from a few CTAs (the default), or the emulated case, counted on all CTAs",
+        about="of counters: the full size, from a few CTAs (the default), or the small case, counted on all CTAs",
     ),
     Argument(
         flags=("--sections",),

@@ -130,9 +130,9 @@ EXERCISES = {
     "least-bytes": Exercise(
         hints=(
             "Softmax reads every element once and writes every element once, if nothing is read twice.",
-            "float32 has 4 bytes; the emulated case has 256 x 256 elements.",
+            "float32 has 4 bytes; the case shrunk has 256 x 256 elements.",
         ),
-        test=_number_test(lambda s: _find_work(s).least_bytes, "bytes at the emulated case"),
+        test=_number_test(lambda s: _find_work(s).least_bytes, "bytes at case shrunk"),
         solution="256 * 256 * 4 * 2",
     ),
     "near-bound": Exercise(
@@ -145,7 +145,7 @@ EXERCISES = {
     ),
     "bytes-per-element": Exercise(
         hints=(
-            "%cutegen profile VERSION --case shrunk: bytes read and written. The emulated case has 256 x 256 elements.",
+            "%cutegen profile VERSION --case shrunk: bytes read and written. It has 256 x 256 elements.",
             "Each float32 is read once and written once.",
         ),
         test=_number_test(_bytes_per_element, "bytes read and written for each element of x"),

@@ -91,7 +91,7 @@ def _counter_row(line: LineCounts, source: list[str], format_count: FormatCount)
 def _count_note(found: Profile) -> str:
     """The case of the counts, and how many CTAs they are scaled from."""
     if found.case != "full":
-        return "Counted on the emulated case"
+        return f"Counted at case {found.case}, on all CTAs"
     parts = [_executed_ctas(launch) for launch in found.launches if launch.sampled]
     return f"Counted on {', '.join(parts)} CTAs at full size and multiplied" if parts else "Counted at full size"
 

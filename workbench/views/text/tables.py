@@ -25,8 +25,10 @@ LEAST_GAIN = 0.005  # a predicted gain that is nearer to 1 says nothing
 GREEN, RED = "rgba(46,160,67,.18)", "rgba(218,54,51,.16)"  # grounds of a verdict
 
 
-def verdict(version: Version) -> MimeBundle:
-    """The verdict on a version: proposal and reason, the failing source line, times and their provenance."""
+def verdict(version: Version, *, then: str = "") -> MimeBundle:
+    """The verdict on a version: proposal and reason, the failing source line, times and their provenance; last `then`,
+    the next step.
+    """
     lines = _proposal_lines(version)
     if not version.trials:
         return MimeBundle("\n".join([*lines, "  not tested yet"]))
@@ -37,6 +39,8 @@ def verdict(version: Version) -> MimeBundle:
     if version.decision:
         reason = f": {version.decision.reason}" if version.decision.reason else ""
         lines.append(f"  {version.decision.participle}{reason}")
+    if then:
+        lines.append(f"  next: {then}")
     mark, colour = ("✓ correct", GREEN) if found.correct else ("✗ not correct", RED)
     if found.refused:
         mark, colour = "✗ refused as suspect", RED
@@ -47,6 +51,18 @@ def verdict(version: Version) -> MimeBundle:
         f'<pre style="{wrapped}">{html.escape(text)}</pre>{_error_map(version)}</div>'
     )
     return MimeBundle(text, html=page)
+
+
+def next_step(version: Version, *, has_model: bool) -> str:
+    """What a person in a notebook may do about a version that was just tested; "" if it is decided."""
+    if version.decision is not None or not version.trials:
+        return ""
+    if not version.trials[-1].verdict.correct:
+        mend = "%cutegen repair or %%cutegen edit mends it" if has_model else "%%cutegen edit mends it"
+        return f"{mend}, %cutegen reject WHY drops it"
+    if version.parent is None:
+        return "%cutegen accept makes it the baseline"
+    return "%cutegen diff shows the change, then %cutegen accept or %cutegen reject WHY"
 
 
 def _error_map(version: Version) -> str:
