@@ -42,6 +42,7 @@ FUNCTIONS: Mapping[str, CommandFunction] = {
     "history": sessions.history,
     "lab": tools.lab,
     "landscape": tools.landscape,
+    "minibatch": tools.minibatch,
     "lessons": sessions.show_lessons,
     "problem": sessions.problem,
     "profile": profiling.profile,

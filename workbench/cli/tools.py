@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.cli.output import OK, echo, print_json, print_text, wants_json
-from workbench.errors import Unavailable, UserError
+from workbench.errors import Stopped, Unavailable, UserError
 
 if TYPE_CHECKING:
     from workbench.landscapes import Landscape
@@ -71,6 +71,22 @@ def landscape(arguments: argparse.Namespace) -> int:
         _refuse_given(arguments, "the summary of all problems has no settings: name a problem, or leave out")
         shown = landscape_summary(tuple(landscapes.landscapes().values()))
     _print_text(shown.text)
+    if arguments.svg:
+        Path(arguments.svg).write_text(shown.svg, encoding="utf-8")
+        echo(f"written to {arguments.svg}")
+    return OK
+
+
+def minibatch(arguments: argparse.Namespace) -> int:
+    """Measure mini-batches over the two knobs and print the results."""
+    from workbench.views.commands.handlers import run_minibatches
+
+    try:
+        shown, path = run_minibatches(arguments, echo)
+    except KeyboardInterrupt:
+        raise Stopped("stopped; the results so far are stored, and the same command continues") from None
+    _print_text(shown.text)
+    echo(f"results are in {path}")
     if arguments.svg:
         Path(arguments.svg).write_text(shown.svg, encoding="utf-8")
         echo(f"written to {arguments.svg}")

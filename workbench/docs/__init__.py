@@ -10,7 +10,7 @@ from workbench.errors import UserError
 FOLDER = Path(__file__).parent
 ORDER = (
     *("index", "tutorials", "magics", "command_line", "language", "emulator", "probes", "timing", "energy", "lessons"),
-    *("kernels", "gate", "plugins", "api", "architecture", "measurements", "glossary", "contributing"),
+    *("graphs", "kernels", "gate", "plugins", "api", "architecture", "measurements", "glossary", "contributing"),
 )  # as a reader goes through them
 
 

@@ -41,6 +41,11 @@ class Relabelled:
     permute_s: float
 
     @property
+    def count(self) -> int:
+        """The number of communities."""
+        return int(np.max(self.graph.community, initial=-1)) + 1 if self.graph.community is not None else 0
+
+    @property
     def prepare_s(self) -> float:
         """Seconds of preprocessing."""
         return self.detect_s + self.permute_s

@@ -70,13 +70,17 @@ class RootSampler(Sampler[list[int]]):  # type: ignore[misc]
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Tensors:
-    """A mini-batch on a device: input features float32[U, F], CSR arrays int64, labels of the roots int64[ends[0]]."""
+    """A mini-batch on a device: input features float32[U, F], CSR arrays int64, labels of the roots int64[ends[0]].
+
+    edges[h] is the number of edges of the first ends[h] rows.
+    """
 
     features: torch.Tensor
     indptr: torch.Tensor
     indices: torch.Tensor
     labels: torch.Tensor
     ends: tuple[int, ...]
+    edges: tuple[int, ...]
     sample_s: float
 
 
@@ -90,6 +94,7 @@ def to_tensors(batch: Batch, features: torch.Tensor, labels: torch.Tensor) -> Te
         indices=torch.from_numpy(batch.indices).to(device),
         labels=labels[nodes[: batch.ends[0]]],
         ends=batch.ends,
+        edges=tuple(batch.indptr[list(batch.ends[:-1])].tolist()),
         sample_s=batch.sample_s,
     )
 

@@ -16,7 +16,7 @@ from workbench.errors import UserError
 from workbench.executors.jobs import client
 from workbench.records import Version
 from workbench.session import Session, recording
-from workbench.session.creating import find_folder
+from workbench.session.creating import default_root, find_folder
 from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_rule, choose_testing, load_problem
@@ -219,6 +219,21 @@ def show_lessons(arguments: Namespace, cell: str | None, state: Notebook) -> obj
     return MimeBundle(done or lessons_page.format_lessons(lessons_page.select_lessons(arguments.kind)))
 
 
+def run_minibatches(arguments: Namespace, report: Callable[[str], None] | None = None) -> tuple[MimeBundle, Path]:
+    """Measure a study of mini-batches: (its heat maps, the file of its results)."""
+    from workbench.graphs.study import make_study, run_study
+    from workbench.views.plots.knob_map import draw_knobs
+
+    study = make_study(vars(arguments))
+    beside = default_root() / "minibatch" / f"{Path(study.graph).name}.jsonl"
+    studied = run_study(study, Path(arguments.rows) if arguments.rows else beside, report)
+    return draw_knobs(studied), studied.path
+
+
+def show_minibatches(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    return run_minibatches(arguments)[0]
+
+
 def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     from workbench.views.commands import explanation
 
@@ -302,6 +317,7 @@ HANDLERS: Mapping[str, Handler] = {
     "replay": conversation.play_recording,
     "docs": show_page,
     "explain": explain,
+    "minibatch": show_minibatches,
     "search": conversation.search_sources,
     "open": open_session,
     "sessions": show_sessions,

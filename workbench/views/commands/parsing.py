@@ -41,6 +41,14 @@ def parse_size(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def parse_numbers(text: str) -> tuple[float, ...]:
+    """Parse numbers such as `0,0.125,1`."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0,0.125,1") from None
+
+
 def parse_indices(text: str) -> list[int]:
     """Parse numbers such as `1,3` or `2-4`."""
     found: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from workbench.views.commands.parsing import parse_names, parse_numbers, parse_size
 from workbench.views.commands.shared_arguments import EXPLAIN, GPU, PROBLEM, SIZES, STEPS, WORDS
 from workbench.views.commands.table import BOTH, Argument, Command
 
@@ -134,6 +135,59 @@ HELP = (
         ),
     ),
 )
+MINIBATCH = (  # names and defaults are those of workbench.graphs.study.Study
+    Argument(
+        flags=("graph",),
+        nargs="?",
+        default="sbm",
+        about="a generator (sbm, rmat or ba; default sbm), or a graph's file or folder (docs graphs says which)",
+    ),
+    Argument(
+        flags=("--mix",),
+        parse=parse_numbers,
+        metavar="A,B,...",
+        about="shares of the communities that a block of roots merges, from 0 to 1 (default 0,0.125,0.5,1)",
+    ),
+    Argument(
+        flags=("--p",),
+        parse=parse_numbers,
+        metavar="A,B,...",
+        about="weights of a neighbour inside the community, from 0.5 (uniform) to 1 (default 0.5,0.9,1)",
+    ),
+    Argument(
+        flags=("--baselines",),
+        parse=parse_names,
+        metavar="A,B,...",
+        about="also uniform, norand, labor, cluster-gcn",
+    ),
+    Argument(flags=("--model",), choices=("sage", "gat"), about="GraphSAGE (default) or graph attention"),
+    Argument(flags=("--epochs",), parse=int, about="epochs of training at each point (default 3); 0 trains nothing"),
+    Argument(
+        flags=("--patience",), parse=int, about="stop after so many epochs without a better validation (default: never)"
+    ),
+    Argument(flags=("--seeds",), parse=int, about="number of seeds, whose means are shown (default 1)"),
+    Argument(flags=("--nodes",), parse=int, about="nodes of a generated graph (default 12000)"),
+    Argument(flags=("--degree",), parse=float, about="mean degree of a generated graph (default 14)"),
+    Argument(flags=("--features",), parse=int, about="features of a node of a generated graph (default 64)"),
+    Argument(
+        flags=("--communities",),
+        choices=("louvain", "label_propagation", "rabbit", "given"),
+        about="how they are found (default louvain); given: those of the graph",
+    ),
+    Argument(flags=("--batch",), parse=int, about="roots of a mini-batch (default 512)"),
+    Argument(
+        flags=("--fanouts",), parse=parse_size, metavar="A,B", about="neighbours of a node by hop (default 10,10)"
+    ),
+    Argument(flags=("--cache-kib",), parse=int, about="size of the modelled cache in KiB (default 256)"),
+    Argument(flags=("--device",), about="torch's device for training (default cpu)"),
+    Argument(
+        flags=("--rows",),
+        metavar="FILE",
+        about="the file of the results; an existing one is continued "
+        "(default: minibatch/GRAPH.jsonl beside the sessions)",
+    ),
+    Argument(flags=("--svg",), metavar="FILE", about="write the picture to a file", places=("shell",)),
+)
 TOOLS = (
     Command(
         name="emulate",
@@ -244,6 +298,14 @@ TOOLS = (
             dataclasses.replace(GPU, about="measure on this GPU only (default: on all visible ones like the first)"),
             *SIZES,
         ),
+    ),
+    Command(
+        name="minibatch",
+        about="show what the order of mini-batches does to a cache and to training, as heat maps over mix and p",
+        places=BOTH,
+        example="cutegen minibatch sbm --mix 0,0.125,1 --p 0.5,1 --epochs 5 --baselines labor,cluster-gcn",
+        group="tools",
+        arguments=MINIBATCH,
     ),
     Command(
         name="format",

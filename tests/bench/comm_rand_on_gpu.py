@@ -1,0 +1,162 @@
+"""Time to convergence and accuracy of mini-batch training by policy: uniform, COMM-RAND at several points of its two
+knobs, no randomness, LABOR and ClusterGCN, on three generated graphs, with GraphSAGE and GAT.
+
+    python tests/bench/comm_rand_on_gpu.py --device cuda [--out FILE.jsonl] [--limit-s 1500]
+    python tests/bench/comm_rand_on_gpu.py --small --device cpu      (12,000 nodes, GraphSAGE only)
+    python tests/bench/comm_rand_on_gpu.py --table FILE.jsonl        (the table of rows that were measured)
+
+Features, labels and edges are on the device; batches are drawn by numpy on the host, and counted. The full size has
+graphs of at least a million edges and three seeds. Training stops when validation accuracy, over all neighbours, has
+not risen for `patience` epochs. A file of rows is continued. It goes to --out, or $OUT/comm_rand.jsonl.
+
+The time to convergence of a policy is the time at which it first reaches the accuracy that uniform batches reach at
+their own convergence less 0.5 points, with the seconds that find and permute communities (uniform and LABOR need none).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from workbench.graphs.batches import Policy
+from workbench.graphs.communities import relabel
+from workbench.graphs.generators import Nodes, barabasi_albert, rmat, stochastic_block_model
+from workbench.graphs.graph import Graph
+from workbench.graphs.locality import CacheModel
+from workbench.graphs.sweep import BASELINES, describe, list_policies, read_rows, sweep
+from workbench.graphs.training import Result, Training
+
+POINTS = ((0.5, 0.5), (0.5, 0.9), (0.125, 0.5), (0.125, 0.9), (0.125, 1.0), (0.0, 1.0))  # (mix, p)
+SLACK = 0.005  # of accuracy: what counts as reached
+
+
+def make_graphs(small: bool) -> list[Graph]:
+    """A block model, a recursive-matrix graph and a preferential-attachment graph."""
+    if small:
+        given = Nodes(features=32)
+        return [
+            stochastic_block_model(12_000, 60, 14, given=given),
+            rmat(13, 16, given=given),
+            barabasi_albert(12_000, 7, given=given),
+        ]
+    given = Nodes(features=128)
+    return [
+        stochastic_block_model(120_000, 600, 18, given=given),
+        rmat(17, 20, given=given),
+        barabasi_albert(120_000, 9, given=given),
+    ]
+
+
+def measure(arguments: argparse.Namespace, out: Path) -> None:
+    """Train everything that the file does not hold, until the time is up."""
+    start = time.monotonic()
+    seeds = range(arguments.seeds)
+    like = Policy(batch=256 if arguments.small else 1024, fanouts=(10, 10))
+    policies = [policy for mix, p in POINTS for policy in list_policies((mix,), (p,), seeds, (), like)] + list_policies(
+        (), (), seeds, BASELINES, like
+    )
+    policies.sort(key=lambda policy: (policy.seed, policy.name != "uniform"))
+    cache = CacheModel(capacity_bytes=(256 << 10) if arguments.small else (8 << 20))
+    for graph in make_graphs(arguments.small):
+        prepared = relabel(graph, "louvain")
+        print(
+            f"{graph.name}: {graph.edges} edges, {prepared.count} communities, {prepared.prepare_s:.2f} s", flush=True
+        )
+        for model in ("sage",) if arguments.small else ("sage", "gat"):
+            training = Training(
+                model=model,
+                hidden=64 if arguments.small else 128,
+                epochs=arguments.epochs,
+                patience=arguments.patience,
+                device=arguments.device,
+                learning_rate=0.003,
+            )
+            for policy in policies:
+                if time.monotonic() - start > arguments.limit_s:
+                    print("the time is up; the same command continues")
+                    return
+                found = sweep(prepared, [policy], training, out, cache)[0]
+                print(f"  {model} {describe(policy)}: {found.test:.4f}, epoch {found.epoch_s:.3f} s", flush=True)
+
+
+def tabulate(results: Sequence[Result]) -> str:
+    """A Markdown table: by graph and model, each policy against uniform batches; means over seeds.
+
+    Times of a CPU are left out: other programs of the machine disturb them, and it has no cache of a GPU.
+    """
+    groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        label = describe(dataclasses.replace(result.policy, seed=0)).removesuffix(", seed 0")
+        groups[result.graph, result.training.model][label].append(result)
+    is_timed = any(result.device != "CPU" for result in results)
+    head = ["graph", "model", "policy", "seeds", "unique rows", "hit rate", "label bits", "epochs", "test", "points"]
+    head += ["epoch s", "drawing s", "s to accuracy", "speed-up"] if is_timed else []
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for (graph, model), by_policy in groups.items():
+        stock = by_policy.get("uniform", [])
+        if not stock:
+            continue
+        wanted = {one.policy.seed: max(one.curve) - 0.002 - SLACK for one in stock}
+        for label, found in by_policy.items():
+            cells = [graph, model, label, str(len(found)), *describe_runs(found, stock, wanted)]
+            cells += describe_times(found, stock, wanted) if is_timed else []
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def describe_runs(found: list[Result], stock: list[Result], wanted: dict[int, float]) -> list[str]:
+    """Rows, hits, label entropy, epochs to the wanted accuracy, test accuracy, and points against uniform batches."""
+    test, base = (fmean(one.test or 0.0 for one in some) for some in (found, stock))
+    epochs = fmean(reach(one, wanted)[0] for one in found)
+    return [
+        f"{fmean(one.locality.unique_rows for one in found):.0f}",
+        f"{fmean(one.locality.hit_rate for one in found):.1%}",
+        f"{fmean(one.locality.label_bits for one in found):.2f}",
+        f"{epochs:.1f}" if math.isfinite(epochs) else "not reached",
+        f"{test:.2%}",
+        f"{100 * (test - base):+.2f}",
+    ]
+
+
+def describe_times(found: list[Result], stock: list[Result], wanted: dict[int, float]) -> list[str]:
+    """Seconds of an epoch, of them drawing, to the wanted accuracy, and how many times faster than uniform batches."""
+    to, base = (fmean(reach(one, wanted)[1] for one in some) for some in (found, stock))
+    epoch, drawing = (fmean(getattr(one, name) for one in found) for name in ("epoch_s", "sample_s"))
+    known = math.isfinite(to)
+    return [f"{epoch:.3f}", f"{drawing:.3f}", f"{to:.2f}" if known else "-", f"{base / to:.2f}" if known else "-"]
+
+
+def reach(result: Result, wanted: dict[int, float]) -> tuple[float, float]:
+    """(epoch, seconds) at which a run reached the accuracy of uniform batches with its seed; infinite if never."""
+    return result.reached(wanted.get(result.policy.seed, min(wanted.values()))) or (math.inf, math.inf)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--patience", type=int, default=6)
+    parser.add_argument("--limit-s", type=float, default=1500)
+    parser.add_argument("--out")
+    parser.add_argument("--table", metavar="FILE")
+    arguments = parser.parse_args()
+    out = Path(arguments.table or arguments.out or Path(os.environ.get("OUT", ".")) / "comm_rand.jsonl")
+    if not arguments.table:
+        measure(arguments, out)
+    print(tabulate([row.result for row in read_rows(out)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The maps over mix and p show what the results say, in every form, from the command and from the magic."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench.cli import main
+from workbench.errors import UserError
+from workbench.graphs.study import Studied, Study, make_study, run_study
+from workbench.views.plots.knob_map import draw_knobs
+
+SMALL = Study(nodes=1200, features=8, mix=(0.0, 1.0), p=(0.5, 1.0), epochs=0, batch=128, fanouts=(4, 4), cache_kib=16)
+OPTIONS = [
+    "--nodes",
+    "1200",
+    "--features",
+    "8",
+    "--mix",
+    "0,1",
+    "--p",
+    "0.5,1",
+    "--epochs",
+    "0",
+    "--batch",
+    "128",
+    "--fanouts",
+    "4,4",
+]
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Studied:
+    study = dataclasses.replace(SMALL, baselines=("labor", "norand"), epochs=1, seeds=2)
+    return run_study(study, tmp_path_factory.mktemp("rows") / "rows.jsonl")
+
+
+def test_each_cell_is_the_mean_of_its_seeds(studied: Studied) -> None:
+    figure = draw_knobs(studied).plotly
+    assert len(figure["data"]) == 5
+    rows = figure["data"][0]
+    assert (rows["x"], rows["y"]) == (["0", "1"], ["0.5", "1"])
+    for j, p in enumerate((0.5, 1.0)):
+        for i, mix in enumerate((0.0, 1.0)):
+            own = [r for r in studied.results if r.policy.name == "comm-rand" and r.policy.knobs == (mix, p)]
+            assert len(own) == 2
+            mean = sum(one.locality.unique_rows for one in own) / 2
+            written = rows["text"][j][i]
+            assert float(written.removesuffix(" k")) * (1000 if written.endswith(" k") else 1) == pytest.approx(
+                mean, rel=1e-3
+            )
+    assert rows["z"][1][0] == 1 and min(map(min, rows["z"])) == 0  # fewest rows at mix 0 and p 1: the best
+    hits = figure["data"][2]
+    assert hits["z"][1][0] == 1 and hits["z"][0][1] == 0  # and the most hits
+
+
+def test_every_form_has_every_number(studied: Studied) -> None:
+    shown = draw_knobs(studied)
+    assert shown.text.count("comm-rand") == 8 and "labor" in shown.text and "norand" in shown.text
+    for trace in shown.plotly["data"]:
+        for written in (text for line in trace["text"] for text in line):
+            assert f">{written}</text>" in shown.svg
+    assert shown.svg.count("<rect") == 5 * 4 and "currentColor" in shown.svg
+
+
+def test_without_training_there_are_no_times_and_accuracies(tmp_path: Path) -> None:
+    shown = draw_knobs(run_study(SMALL, tmp_path / "rows.jsonl"))
+    assert len(shown.plotly["data"]) == 3 and "—" in shown.text
+    only = run_study(dataclasses.replace(SMALL, mix=(), baselines=("labor",)), tmp_path / "rows.jsonl")
+    with pytest.raises(UserError, match="no pair of mix and p was measured"):
+        draw_knobs(only)
+
+
+def test_the_command_measures_once_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, picture = tmp_path / "rows.jsonl", tmp_path / "knobs.svg"
+    call = ["minibatch", *OPTIONS, "--rows", str(rows), "--svg", str(picture)]
+    assert main(call) == 0
+    first = capsys.readouterr().out
+    assert "4 of 4: comm-rand mix=1 p=1" in first and picture.read_text().startswith("<svg")
+    kept = rows.read_text()
+    assert main([*call, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "of 4" not in err and rows.read_text() == kept
+    assert json.loads(out)["text"] in first
+    for options, said in (
+        (["--mix", "2"], "mix=2.0: it goes from 0 to 1"),
+        (["--seeds", "0"], "one seed is the least"),
+        (["--epochs", "-1"], "epochs=-1"),
+        (["nowhere"], "no graph 'nowhere': name a generator"),
+        (["--cache-kib", "0"], "holds no row"),
+    ):
+        assert main(["minibatch", *OPTIONS, "--rows", str(rows), *options]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_study_has_the_options_of_the_command(tmp_path: Path) -> None:
+    made = make_study({"mix": (0.5,), "p": None, "graph": "ba", "rows": "x", "cache_kib": 64})
+    assert made == Study(graph="ba", mix=(0.5,), cache_kib=64)
+    for name, nodes in (("ba", 500), ("rmat", 512)):
+        graph = dataclasses.replace(SMALL, graph=name, nodes=nodes).make_graph()
+        assert graph.nodes <= nodes and graph.features.shape[1] == 8
+
+
+def test_the_default_file_is_beside_the_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path))
+    assert main(["minibatch", *OPTIONS, "--mix", "0", "--p", "1"]) == 0
+    assert len((tmp_path / "minibatch/sbm.jsonl").read_text().splitlines()) == 1

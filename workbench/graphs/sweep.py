@@ -1,0 +1,125 @@
+"""Trains at many points of (mix, p) and for the baselines; results are kept as they come, and found again by content.
+
+A file of results holds one record of JSON a line. A point is done if its key is there: the hash of the graph's arrays,
+its communities' method, the policy, the training, the cache model and the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from workbench.errors import UserError, WorkbenchError
+from workbench.graphs.batches import POLICIES, Policy, PolicyName
+from workbench.graphs.communities import Relabelled
+from workbench.graphs.locality import CacheModel
+from workbench.graphs.training import Result, Training, train
+from workbench.records import record
+from workbench.wire import content_hash, dumps, loads
+
+BASELINES: tuple[PolicyName, ...] = ("uniform", "norand", "labor", "cluster-gcn")
+
+
+@record
+class Row:
+    """A result under its key."""
+
+    key: str
+    result: Result
+
+
+@record
+class Point:
+    """What is trained."""
+
+    graph: str  # digest
+    method: str
+    policy: Policy
+    training: Training
+    cache: CacheModel
+
+    @property
+    def key(self) -> str:
+        """The hash under which its result is kept."""
+        return content_hash(self)
+
+
+def list_policies(
+    mixes: Sequence[float],
+    shares: Sequence[float],
+    seeds: Sequence[int] = (0,),
+    baselines: Sequence[PolicyName] = (),
+    like: Policy | None = None,
+) -> list[Policy]:
+    """Policies of all pairs of mix and p, then the baselines, for each seed. Raises `UserError` for a bad value."""
+    like = like or Policy()
+    found = []
+    for seed in seeds:
+        points = [("comm-rand", mix, p) for mix in mixes for p in shares]
+        # without randomness in the order, the neighbours follow the structure too
+        points += [(name, 1.0, 1.0 if name == "norand" else 0.5) for name in baselines]
+        for name, mix, p in points:
+            if name not in POLICIES:
+                raise UserError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
+            found.append(dataclasses.replace(like, name=name, mix=mix, p=p, seed=seed))
+            found[-1].check()
+    return found
+
+
+def sweep(
+    prepared: Relabelled,
+    policies: Sequence[Policy],
+    training: Training,
+    path: Path,
+    cache: CacheModel | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[Result]:
+    """The results of all policies: those that the file has, and the others trained now and appended to it."""
+    cache = cache or CacheModel()
+    done = {row.key: row.result for row in read_rows(path)}
+    digest = prepared.graph.digest()
+    found = []
+    for number, policy in enumerate(policies, 1):
+        point = Point(graph=digest, method=prepared.method, policy=policy, training=training, cache=cache)
+        if point.key not in done:
+            if report is not None:
+                report(f"{number} of {len(policies)}: {describe(policy)}")
+            done[point.key] = train(prepared, policy, training, cache)
+            _append(path, Row(key=point.key, result=done[point.key]))
+        found.append(done[point.key])
+    return found
+
+
+def describe(policy: Policy) -> str:
+    """The policy in a few words."""
+    knobs = f" mix={policy.mix:g} p={policy.p:g}" if policy.name == "comm-rand" else ""
+    return f"{policy.name}{knobs}, seed {policy.seed}"
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The results of a file; none if there is no file. A last line that was cut off is left out.
+
+    Raises `UserError` for any other line that is no result.
+    """
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            yield loads(line, Row)
+        except WorkbenchError as error:
+            if number == len(lines):  # the file does not end with a newline
+                return
+            raise UserError(f"{path}:{number}: no result of a sweep ({error}); move the file away") from None
+
+
+def _append(path: Path, row: Row) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = path.read_bytes() if path.exists() else b""
+    if text and not text.endswith(b"\n"):  # what was cut off goes
+        path.write_bytes(text[: text.rfind(b"\n") + 1])
+    with path.open("a", encoding="utf-8") as file:
+        file.write(dumps(row) + "\n")
