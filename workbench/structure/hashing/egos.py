@@ -160,7 +160,7 @@ def count_distinct(owners: Indices, values: Hashes, size: int) -> Indices:
 
 
 def find_cores(egos: Egos) -> Flags:
-    """[M]: members of the 2-cores, which are left when nodes with fewer than two neighbours are taken away repeatedly."""
+    """[M]: members of the 2-cores: what is left when nodes with fewer than two neighbours are taken away again."""
     left = numpy.ones(len(egos.nodes), bool)
     degrees = numpy.diff(egos.edge_starts)
     sources = egos.sources
