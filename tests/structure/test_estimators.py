@@ -1,0 +1,175 @@
+"""The classifiers: accuracy on small planted sets, invariance, inputs, scikit-learn's conventions, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import networkx as nx
+import numpy
+import pytest
+import torch
+from shapes import PAIRS, shuffled
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import check_estimator
+from torch_geometric.data import Data
+
+from workbench.errors import UserError
+from workbench.structure import datasets
+from workbench.structure.estimators import SymGraphClassifier, SymGraphNodeClassifier, nodes_of
+from workbench.structure.graph import Graph
+from workbench.structure.master_tree import MasterTree
+
+
+@pytest.fixture(scope="module")
+def houses() -> datasets.GraphSet:
+    return datasets.ba_2motifs(120)
+
+
+@pytest.fixture(scope="module")
+def fitted(houses: datasets.GraphSet) -> SymGraphClassifier:
+    return SymGraphClassifier(radii=(1,)).fit(houses.graphs[:80], houses.labels[:80])
+
+
+def test_planted_motifs_are_told_apart(houses: datasets.GraphSet, fitted: SymGraphClassifier) -> None:
+    assert (fitted.predict(houses.graphs[80:]) == houses.labels[80:]).all()
+    assert fitted.predict_proba(houses.graphs[80:]).shape == (40, 2)
+
+
+def test_the_planted_motif_is_among_the_first_three_rules(
+    houses: datasets.GraphSet, fitted: SymGraphClassifier
+) -> None:
+    patterns = [literal.pattern for rule in fitted.rules()[:3] for literal in rule.literals if not literal.negated]
+    assert any(set(pattern.nodes[:1]) <= set(houses.planted[pattern.graph]) for pattern in patterns)
+    assert "in a ring of 3" in str(fitted.rules()[0]) or "in a ring of 3" in str(fitted.rules()[1])
+
+
+def test_the_rules_are_the_model(houses: datasets.GraphSet, fitted: SymGraphClassifier) -> None:
+    """Fidelity is 1: of each graph exactly one rule holds, and it says what the model predicts."""
+    rules = fitted.rules()
+    assert sum(rule.support for rule in rules) == 80
+    predicted = fitted.predict(houses.graphs[:80])
+    for rule in rules:
+        assert all(str(predicted[example]) == rule.label for example in rule.examples)
+    right = sum(rule.support * rule.confidence for rule in rules)
+    assert right == pytest.approx((predicted == houses.labels[:80]).sum())
+
+
+def test_predictions_of_a_thousand_relabellings_are_the_same(
+    houses: datasets.GraphSet, fitted: SymGraphClassifier
+) -> None:
+    for label, graph in zip(houses.labels[80:82], houses.graphs[80:82], strict=True):
+        given = [shuffled(graph, seed) for seed in range(500)]
+        assert set(fitted.predict(given).tolist()) == {label}
+
+
+@pytest.mark.parametrize("name", ["two triangles and a hexagon", "decalin and bicyclopentyl"])
+def test_a_pair_that_refinement_does_not_tell_apart_is_learnt(name: str) -> None:
+    one, other, radius = PAIRS[name]
+    model = SymGraphClassifier(radii=(radius,)).fit([one, other] * 6, ["one", "other"] * 6)
+    assert model.predict([other, one]).tolist() == ["other", "one"]
+
+
+def test_roles_of_nodes_are_learnt() -> None:
+    found = datasets.ba_shapes(houses=30, base=80)
+    samples = nodes_of(found.graph)
+    seen = numpy.arange(len(samples)) % 4 > 0
+    model = SymGraphNodeClassifier().fit([samples[i] for i in numpy.flatnonzero(seen)], found.labels[seen])
+    assert (model.predict([samples[i] for i in numpy.flatnonzero(~seen)]) == found.labels[~seen]).mean() > 0.9
+    assert any(literal.where == "itself" for rule in model.rules() for literal in rule.literals)
+
+
+def test_attributes_decide_where_structure_does_not() -> None:
+    drawn = numpy.random.default_rng(0)
+    graphs = []
+    for number in range(60):
+        weights = drawn.random(8) + (number % 2)  # only the nodes next to the first weigh more
+        graphs.append(Graph.of([(0, i) for i in range(1, 8)], node_columns={"weight": weights}))
+    model = SymGraphClassifier(radii=(1,), degrees=False).fit(graphs[:40], numpy.arange(40) % 2)
+    assert (model.predict(graphs[40:]) == numpy.arange(20) % 2).all()
+    assert any("weight" in str(rule) for rule in model.rules())
+
+
+def test_the_same_graph_of_three_libraries_is_one() -> None:
+    house = nx.house_graph()
+    pairs = numpy.array(house.edges)
+    both = torch.from_numpy(numpy.concatenate([pairs, pairs[:, ::-1]]).T.copy())
+    model = SymGraphClassifier(radii=(1,), use_search=False, least_support=1)
+    model.fit([nx.house_graph(), nx.cycle_graph(5)] * 5, [1, 0] * 5)
+    assert model.predict([house, Data(edge_index=both, num_nodes=5), pairs]).tolist() == [1, 1, 1]
+
+
+def test_isolated_nodes_count() -> None:
+    graphs = [Graph.of([(0, 1)], size=2 + number % 3) for number in range(30)]
+    model = SymGraphClassifier(radii=(1,), use_search=False).fit(graphs, [graph.size for graph in graphs])
+    assert model.predict([Graph.of([(0, 1)], size=4), Graph.of([(1, 0)])]).tolist() == [4, 2]
+
+
+def test_a_master_tree_cut_is_the_tree_grown_to_that_size() -> None:
+    drawn = numpy.random.default_rng(0)
+    features = drawn.random((400, 5))
+    labels = (features[:, 0] + features[:, 1] * features[:, 2] > 0.8).astype(int)
+    whole = MasterTree(features, labels, 16, 0)
+    for leaves in range(1, 17):
+        refitted = DecisionTreeClassifier(max_leaf_nodes=max(2, leaves), min_samples_leaf=5, random_state=0)
+        groups = refitted.fit(features, labels).apply(features) if leaves > 1 else numpy.zeros(400)
+        cut = whole.cut(leaves)[whole.apply(features)]
+        assert len({*zip(cut, groups, strict=True)}) == len(set(cut)) == len(set(groups)) == leaves
+        assert set(cut) <= set(whole.leaves_of_cut(leaves))
+
+
+def test_the_search_finds_a_smaller_vocabulary_that_is_as_good(houses: datasets.GraphSet) -> None:
+    model = SymGraphClassifier().fit(houses.graphs, houses.labels)
+    plain = SymGraphClassifier(use_search=False).fit(houses.graphs, houses.labels)
+    assert len(model.model_.columns) < len(plain.model_.columns) / 2
+    assert (model.predict(houses.graphs) == houses.labels).all()
+    fitness = [one.fitness for one in model.history_]
+    assert all(a <= b for a, b in itertools.pairwise(fitness))
+
+
+def test_two_fits_are_equal(houses: datasets.GraphSet) -> None:
+    texts = [[str(rule) for rule in SymGraphClassifier().fit(houses.graphs, houses.labels).rules()] for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("model", [SymGraphClassifier(), SymGraphNodeClassifier()])
+@pytest.mark.filterwarnings("ignore:Can't test estimator")
+def test_scikit_learns_checks_pass_where_they_apply(model: SymGraphClassifier) -> None:
+    """Those that fit on a matrix of numbers do not apply: the input is graphs, as the estimator's tags say."""
+    check_estimator(model)
+    other = clone(model).set_params(radii=(3,), final="forest")
+    assert other.get_params()["radii"] == (3,) and model.get_params()["radii"] == (1, 2)
+
+
+def test_cross_validation_of_scikit_learn_takes_graphs_and_nodes(houses: datasets.GraphSet) -> None:
+    model = SymGraphClassifier(radii=(1,), use_search=False)
+    assert cross_val_score(model, list(houses.graphs), houses.labels, cv=3).min() == 1
+    found = datasets.tree_cycles(rings=15, height=5)
+    node_model = SymGraphNodeClassifier(radii=(1, 2), use_search=False)
+    assert cross_val_score(node_model, nodes_of(found.graph), found.labels, cv=3).mean() > 0.8
+
+
+@pytest.mark.parametrize("switch", ["use_orbits", "use_hash", "use_search"])
+def test_an_ablation_still_predicts(houses: datasets.GraphSet, switch: str) -> None:
+    model = SymGraphClassifier(radii=(1, 2), **{switch: False}).fit(houses.graphs[:80], houses.labels[:80])
+    assert set(model.predict(houses.graphs[80:]).tolist()) <= {0, 1}
+
+
+def test_what_cannot_be_used_is_refused_in_one_line(fitted: SymGraphClassifier) -> None:
+    with pytest.raises(NotFittedError):
+        SymGraphClassifier().predict([nx.path_graph(3)])
+    for wrong, message in [
+        (lambda: fitted.predict([]), "no graphs"),
+        (lambda: fitted.predict([nx.path_graph(3), "x"]), "graph 1: a str is no graph"),
+        (lambda: SymGraphClassifier().fit([nx.path_graph(3)], [1, 2]), "give one for each"),
+        (lambda: SymGraphClassifier(final="wood").fit([nx.path_graph(3)], [1]), "use tree or forest"),
+        (lambda: SymGraphClassifier(radii=()).fit([nx.path_graph(3)], [1]), "at least one number of hops"),
+        (lambda: Graph.of([(0, 5)], size=3), "nodes are 0 to 2"),
+        (lambda: Graph.of([(0, 1)], node_columns={"kind": ["a"]}), "give 2 values"),
+        (lambda: SymGraphNodeClassifier().fit([(nx.path_graph(3), 7)], [1]), "nodes 0 to 2"),
+    ]:
+        with pytest.raises(UserError, match=message) as found:
+            wrong()
+        assert "\n" not in str(found.value)

@@ -1,0 +1,155 @@
+"""A genetic search for the granularity of each structure: how many leaves of its master tree are predicates.
+
+Structures that tell much of the labels have a gene each, the others share one by radius and order of magnitude of
+their support. A gene is
+0 (the structures are left out), or a number of leaves. The fitness is the accuracy of a decision tree on graphs that
+were kept apart, minus a price for each predicate. Master trees are never grown again (see `CountCache`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+
+from workbench.structure.global_tree import grow_global_tree
+from workbench.structure.vocabulary import Counts, KnownStructure
+
+Genes = tuple[int, ...]
+OWN_GENES = 24  # structures that tell most of the labels have their own
+LEVELS = (0, 1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """The size of the search. `price` is the accuracy that one predicate must bring;
+    in each of the `turns` another
+    quarter of the rows is kept apart."""
+
+    population: int = 12
+    generations: int = 8
+    price: float = 1e-4
+    turns: int = 2
+    most_leaves: int = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Individual:
+    """Genes, the fitness, the accuracy on the graphs kept apart, and the number of predicates."""
+
+    genes: Genes
+    fitness: float
+    accuracy: float
+    predicates: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bags:
+    """What judges an individual: counts of all rows at given granularities, labels, and which rows are kept apart."""
+
+    matrix: Callable[[Sequence[int]], Counts]
+    labels: NDArray[numpy.int64]
+    apart: NDArray[numpy.bool_]
+
+
+def group_structures(structures: Sequence[KnownStructure], gains: NDArray[numpy.float64]) -> tuple[int, ...]:
+    """The gene of each structure; `gains` says how much each tells of the labels."""
+    found = numpy.empty(len(structures), numpy.int64)
+    order = numpy.argsort(-gains, kind="stable")
+    own = order[:OWN_GENES]
+    found[own] = numpy.arange(len(own))
+    shared: dict[tuple[int, int], int] = {}
+    for i in order[OWN_GENES:]:
+        key = (structures[i].radius, structures[i].support.bit_length())
+        found[i] = shared.setdefault(key, len(own) + len(shared))
+    return tuple(found.tolist())
+
+
+def information_gains(counts: Counts, labels: NDArray[numpy.int64]) -> NDArray[numpy.float64]:
+    """[columns]: the mutual information, in nats, of whether a count is positive and the label."""
+    present = counts > 0
+    share = present.mean(axis=0)
+    gains = numpy.zeros(counts.shape[1])
+    for label in numpy.unique(labels):
+        own = labels == label
+        for flags, part in ((present, share), (~present, 1 - share)):
+            joint = (flags & own[:, None]).mean(axis=0)
+            known = joint > 0
+            gains[known] += joint[known] * numpy.log(joint[known] / (part[known] * own.mean()))
+    return gains
+
+
+def search_granularities(
+    structures: Sequence[KnownStructure], bags: Sequence[Bags], settings: SearchSettings, seed: int
+) -> tuple[tuple[int, ...], tuple[Individual, ...]]:
+    """The best granularity of each structure, and the best individual of each generation."""
+    if not structures:
+        return (), ()
+    ones = bags[0].matrix([1] * len(structures))
+    gains = information_gains(ones, bags[0].labels).reshape(-1, len(structures)).max(axis=0)  # of any place it is in
+    groups = group_structures(structures, gains)
+    radius_of = {gene: structures[i].radius for i, gene in reversed(list(enumerate(groups)))}
+    drawn = numpy.random.default_rng(seed)
+    levels = [level for level in LEVELS if level <= settings.most_leaves]
+    known: dict[Genes, Individual] = {}
+
+    def judge(genes: Genes) -> Individual:
+        if genes not in known:
+            known[genes] = _judge(genes, groups, bags, settings.price, seed)
+        return known[genes]
+
+    people = [judge(genes) for genes in _first_genes(radius_of, levels, settings.population, drawn)]
+    history = []
+    for _ in range(settings.generations):
+        people = sorted(people, key=_rank)[: settings.population]
+        history.append(people[0])
+        children = [_make_child(people, levels, drawn) for _ in range(settings.population)]
+        people = [*people, *(judge(genes) for genes in children)]
+        people = list({one.genes: one for one in people}.values())
+    best = min(people, key=_rank)
+    return tuple(best.genes[gene] for gene in groups), (*history, best)
+
+
+def _rank(one: Individual) -> tuple[float, int, Genes]:
+    return (-one.fitness, one.predicates, one.genes)
+
+
+def _first_genes(
+    radius_of: dict[int, int], levels: Sequence[int], size: int, drawn: numpy.random.Generator
+) -> list[Genes]:
+    """Each level for all structures; the first few structures, or those of one radius, alone; the rest at random."""
+    genes = range(len(radius_of))
+    found = [tuple(level for _ in genes) for level in levels]
+    found += [tuple(int(gene < most) for gene in genes) for most in (2, 4, 8, 12, 16, OWN_GENES)]
+    found += [tuple(int(radius_of[gene] == radius) for gene in genes) for radius in sorted(set(radius_of.values()))]
+    while len(found) < size:
+        found.append(tuple(int(drawn.choice(levels)) for _ in genes))
+    return list(dict.fromkeys(found))
+
+
+def _make_child(people: Sequence[Individual], levels: Sequence[int], drawn: numpy.random.Generator) -> Genes:
+    """Genes of two parents, each the better of two drawn ones, crossed, and changed in two places on average."""
+    pairs = drawn.integers(len(people), size=(2, 2))
+    one, other = (people[min(pair)].genes for pair in pairs)  # sorted: a lower number is better
+    crossed = [a if keep else b for a, b, keep in zip(one, other, drawn.random(len(one)) < 0.5, strict=True)]
+    changed = drawn.random(len(crossed)) < 2 / len(crossed)
+    return tuple(int(drawn.choice(levels)) if new else old for old, new in zip(crossed, changed, strict=True))
+
+
+def _judge(genes: Genes, groups: Sequence[int], bags: Sequence[Bags], price: float, seed: int) -> Individual:
+    """An individual with its fitness: the mean over the rows that are kept apart in turn."""
+    found = [_measure(one.matrix([genes[gene] for gene in groups]), one, seed) for one in bags]
+    accuracy = float(numpy.mean([accuracy for accuracy, _ in found]))
+    predicates = max(number for _, number in found)
+    return Individual(genes=genes, fitness=accuracy - price * predicates, accuracy=accuracy, predicates=predicates)
+
+
+def _measure(counts: Counts, bags: Bags, seed: int) -> tuple[float, int]:
+    """The accuracy of a tree on the rows kept apart, and the number of predicates."""
+    labels, apart = bags.labels, bags.apart
+    if not counts.shape[1]:
+        return float((labels[apart] == numpy.bincount(labels[~apart]).argmax()).mean()), 0
+    tree = grow_global_tree(counts[~apart], labels[~apart], seed)
+    return float((tree.predict(counts[apart]) == labels[apart]).mean()), counts.shape[1]

@@ -1,0 +1,1 @@
+"""Canonical hashes of ego graphs, and the orbits of their members."""
