@@ -49,6 +49,7 @@ def emulated(
     follow: bool = False,
     limit_s: float | None = None,
     skip_repeats: bool = False,
+    l2_share: float | None = None,
 ) -> Iterator[Emulation]:
     """Run CuTe DSL programs on the CPU for `arch`. A launch that goes wrong raises `EmulationFault`.
 
@@ -68,6 +69,9 @@ def emulated(
     skip_repeats: skip the middle of long loops in a followed sample once they repeat themselves. Counts and clocks go
     on as if they had run (sampling/steady_state.py). A loop that only waits for a value in global memory ends at its
     first test (sampling/flag_waits.py).
+
+    l2_share: follow what all CTAs ask of L2 (`Launch.l2`), on the interpreter. The launch has this share of the
+    device's L2 and CTAs in flight: 1, or less for a shrunk case.
 
     strict: reading shared memory that nothing wrote is an error, otherwise advice: kernels do it in tiles that stick
     out, and drop the result.
@@ -98,6 +102,7 @@ def emulated(
         follow=follow,
         limit_s=limit_s,
         skip_repeats=skip_repeats,
+        l2_share=l2_share,
         tags=DeviceTags() if cuda else OPERANDS,
     )
     emulation.tags.drop_freed()
