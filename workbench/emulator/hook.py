@@ -34,6 +34,20 @@ SHARED_LIMITS = {
 }
 
 
+def _find_limits(device: str, arch: str) -> DeviceLimits:
+    """The limits of a launch on a device, for code of an architecture."""
+    known = devices.find(device)
+    return DeviceLimits(
+        name=device,
+        shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448),
+        sms=known.sms,
+        shared_bytes_per_sm=known.shared_bytes_per_sm,
+        threads_per_sm=known.threads_per_sm,
+        l2_bytes=known.l2_bytes,
+        blocks_per_sm=known.blocks_per_sm,
+    )
+
+
 @contextmanager
 def emulated(
     *,
@@ -78,20 +92,11 @@ def emulated(
     """
     if ACTIVE:
         raise UserError("an emulation is already active in this process: leave it first")
-    known = devices.find(device)
-    limits = DeviceLimits(
-        name=device,
-        shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448),
-        sms=known.sms,
-        shared_bytes_per_sm=known.shared_bytes_per_sm,
-        threads_per_sm=known.threads_per_sm,
-        l2_bytes=known.l2_bytes,
-        blocks_per_sm=known.blocks_per_sm,
-    )
+    limits = _find_limits(device, arch)
     emulation = Emulation(
         arch,
         limits,
-        VirtualGpu(known, arch),
+        VirtualGpu(devices.find(device), arch),
         counters,
         step_limit,
         source_file,
