@@ -225,6 +225,8 @@ FAMILIES = {
     "pool": "pool",
     "gather": "gather",
     "aggregate": "gather",
+    "sddmm": "gather",
+    "segment_softmax": "gather",
     "scatter_add": "gather",
     "ggemm": "gemm_sm90",
 }

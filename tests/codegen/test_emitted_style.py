@@ -45,6 +45,9 @@ PROGRAMS = {  # name of the file -> program
     "aggregate": f"aggregate(x, indptr, indices, op=mean) {SM90} .rows(2) .split(4) .threads_per_row(32)",
     "aggregate_weighted": f"aggregate(x, indptr, indices, weighted=1, empty=identity) {SM80} .split(2) "
     ".threads_per_row(16)",
+    "sddmm": f"sddmm(q, k, indptr, indices) {SM90} .split(2) .unroll(2)",
+    "sddmm_add": f"sddmm(q, k, indptr, indices, op=add) {SM80}",
+    "segment_softmax": f"segment_softmax(x, indptr) {SM90} .split(4)",
     "scatter_add": f"scatter_add(out, index, src, axis=1) {SM90}",
     "parts": f"h = view(x, chunk=(1, 0, 2)) {SM80} |> g = concat(h, h, axis=1) {SM80} |> outputs(g, x) {SM80}",
     "largest": f"h = topk(x, k=3) {SM80} |> g = view(h, item=0) {SM80} |> outputs(g, x) {SM80}",

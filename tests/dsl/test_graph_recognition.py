@@ -106,3 +106,41 @@ def test_offsets_without_the_last_are_closed() -> None:
     assert indptr.tolist() == [0, 2, 2, 7, 9]
     result = run_on(plain_program(computation), (x, indptr, i), ("x", "indptr", "indices"))
     torch.testing.assert_close(result, torch.nn.functional.embedding_bag(i, x, p, mode="sum"))
+
+
+GAT = {
+    "h": "torch.randn(N, 2, 4)",
+    "a": "torch.randn(R, 2)",
+    "b": "torch.randn(N, 2)",
+    "w": "torch.randn(R * 3)",
+    "p": "torch.arange(R + 1) * 3",
+    "i": "torch.randint(0, N, (R * 3,))",
+}
+ROWS_OF = "torch.repeat_interleave(torch.arange(p.shape[0] - 1), p.diff(), output_size=i.shape[0])"
+SPREAD = "torch.repeat_interleave({}, p.diff(), dim=0, output_size=i.shape[0])"
+
+
+def softmax_of(scores: str, eps: str = "") -> str:
+    """A softmax over the neighbours, with its steps named by lambdas."""
+    largest = SPREAD.format("torch.segment_reduce(s, 'max', offsets=p)")
+    total = SPREAD.format(f"(torch.segment_reduce(e, 'sum', offsets=p){eps})")
+    return f"(lambda s: (lambda e: e / {total})(torch.exp(s - {largest})))({scores})"
+
+
+@pytest.mark.parametrize(
+    ("body", "program"),
+    [
+        (f"a[{ROWS_OF}] + b[i]", "sddmm(q, k, indptr, indices, op=add)"),
+        (f"(b[i] * {SPREAD.format('a')}).sum(dim=-1)", "sddmm(q, k, indptr, indices)"),
+        (softmax_of("w"), "segment_softmax(scores, indptr)"),
+        (
+            f"torch.segment_reduce({softmax_of('nn.functional.leaky_relu(b[i] + ' + SPREAD.format('a') + ', 0.2)', ' + 1e-16')}"
+            ".unsqueeze(-1) * h[i], 'sum', offsets=p)",
+            "h1 = sddmm(a, b, p, i, op=add) |> h2 = elementwise(leaky_relu(h1, 0.2)) |> h3 = segment_softmax(h2, p) |> "
+            "aggregate(h, p, i, weighted=1, weight=h3)",
+        ),
+    ],
+)
+def test_attention_over_neighbours(body: str, program: str | None) -> None:
+    computation = found(body, full=SIZES, **GAT)
+    assert (computation and plain_program(computation)) == program

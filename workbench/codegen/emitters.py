@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.codegen.aggregate import lower_aggregate
 from workbench.codegen.attention import lower_attention
 from workbench.codegen.conv import lower_conv
 from workbench.codegen.elementwise import lower_elementwise
 from workbench.codegen.gemm.lower import lower_gemm
 from workbench.codegen.gemm_sm90 import lower_ggemm
+from workbench.codegen.graphs import lower_aggregate, lower_sddmm, lower_segment_softmax
 from workbench.codegen.launch import Launch
 from workbench.codegen.rows.channel_norms import lower_channel_norm
 from workbench.codegen.rows.lowering import (
@@ -60,6 +60,8 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "rowwise": lower_rowwise,
     "scan": lower_scan,
     "scatter_add": lower_gather,
+    "sddmm": lower_sddmm,
+    "segment_softmax": lower_segment_softmax,
     "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),

@@ -53,6 +53,8 @@ class Emulation:
     follow: bool = False
     limit_s: float | None = None
     skip_repeats: bool = False
+    l2_share: float | None = None
+    names: dict[int, str] = field(default_factory=dict)  # of tensors by their addresses, in place of their shapes
     sanitize: bool = False
     arguments: Arguments = field(default_factory=Arguments)  # of the running call of a compiled function
     launches: list[Launch] = field(default_factory=list)
@@ -111,7 +113,7 @@ class Emulation:
                 memory.register(
                     found.start,
                     found.size,
-                    found.name,
+                    self.names.get(found.start, found.name),
                     identity=found.identity,
                     written=self.watch.written_shadow(found.start) if self.sample is None else None,
                 )
@@ -151,6 +153,7 @@ class Emulation:
             follow=self.follow,
             limit_s=self.limit_s,
             skip_repeats=self.skip_repeats,
+            l2_share=self.l2_share,
         )
         stream = config.stream or 0
         run = functools.partial(self._run, machine, request, self.arguments, is_dependent(config))

@@ -34,6 +34,20 @@ SHARED_LIMITS = {
 }
 
 
+def _find_limits(device: str, arch: str) -> DeviceLimits:
+    """The limits of a launch on a device, for code of an architecture."""
+    known = devices.find(device)
+    return DeviceLimits(
+        name=device,
+        shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448),
+        sms=known.sms,
+        shared_bytes_per_sm=known.shared_bytes_per_sm,
+        threads_per_sm=known.threads_per_sm,
+        l2_bytes=known.l2_bytes,
+        blocks_per_sm=known.blocks_per_sm,
+    )
+
+
 @contextmanager
 def emulated(
     *,
@@ -49,6 +63,7 @@ def emulated(
     follow: bool = False,
     limit_s: float | None = None,
     skip_repeats: bool = False,
+    l2_share: float | None = None,
 ) -> Iterator[Emulation]:
     """Run CuTe DSL programs on the CPU for `arch`. A launch that goes wrong raises `EmulationFault`.
 
@@ -69,25 +84,19 @@ def emulated(
     on as if they had run (sampling/steady_state.py). A loop that only waits for a value in global memory ends at its
     first test (sampling/flag_waits.py).
 
+    l2_share: follow what all CTAs ask of L2 (`Launch.l2`), on the interpreter. The launch has this share of the
+    device's L2 and CTAs in flight: 1, or less for a shrunk case.
+
     strict: reading shared memory that nothing wrote is an error, otherwise advice: kernels do it in tiles that stick
     out, and drop the result.
     """
     if ACTIVE:
         raise UserError("an emulation is already active in this process: leave it first")
-    known = devices.find(device)
-    limits = DeviceLimits(
-        name=device,
-        shared_bytes_per_block=SHARED_LIMITS.get(arch, 232_448),
-        sms=known.sms,
-        shared_bytes_per_sm=known.shared_bytes_per_sm,
-        threads_per_sm=known.threads_per_sm,
-        l2_bytes=known.l2_bytes,
-        blocks_per_sm=known.blocks_per_sm,
-    )
+    limits = _find_limits(device, arch)
     emulation = Emulation(
         arch,
         limits,
-        VirtualGpu(known, arch),
+        VirtualGpu(devices.find(device), arch),
         counters,
         step_limit,
         source_file,
@@ -98,6 +107,7 @@ def emulated(
         follow=follow,
         limit_s=limit_s,
         skip_repeats=skip_repeats,
+        l2_share=l2_share,
         tags=DeviceTags() if cuda else OPERANDS,
     )
     emulation.tags.drop_freed()

@@ -13,6 +13,7 @@ from workbench.language.operations import epilogue
 from workbench.language.operations.conv.configs import as_gemm, sm80_config, sm90_config
 from workbench.language.operations.gemm.sm90 import config_of
 from workbench.language.operations.graphs import aggregate
+from workbench.language.operations.graphs.attention import sddmm_config, softmax_config
 from workbench.language.parser import format_call
 from workbench.language.registry import OPERATIONS
 from workbench.records import record
@@ -64,6 +65,9 @@ def cost_of(stage: Stage) -> Cost:
     if stage.operation.name == "aggregate":
         config = aggregate.config_of(stage)
         return Cost(threads=config.threads, shared_bytes=config.shared_bytes, tile=(config.rows, config.columns))
+    if stage.operation.name in ("sddmm", "segment_softmax"):
+        found = sddmm_config(stage) if stage.operation.name == "sddmm" else softmax_config(stage)
+        return Cost(threads=found.threads)
     threads = setting(stage, "threads_per_row", setting(stage, "threads"))
     if isinstance(threads, int):
         return Cost(

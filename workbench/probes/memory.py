@@ -111,7 +111,7 @@ class L2Locality(KernelProbe):
             return None
         several = len(profile.kernels) > 1
         moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, several) for item in profile.kernels)
-        ratio = moved / bound.least_bytes
+        ratio = max(moved / bound.least_bytes, _count_reloads(profile))
         if ratio <= AGAIN:
             return None
         waits = kernel.explained_waiting("DRAM")
@@ -131,6 +131,13 @@ class L2Locality(KernelProbe):
             line=worst_line(profile.lines, _read_sectors) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )
+
+
+def _count_reloads(profile: Profile) -> float:
+    """How often a sector comes from DRAM in the emulated L2, over all launches; 0 where not all CTAs were followed."""
+    seen = [launch.l2 for launch in profile.launches if launch.l2 is not None and not launch.l2.unseen_bytes]
+    touched = sum(l2.touched for l2 in seen)
+    return sum(l2.missed for l2 in seen) / touched if touched and len(seen) == len(profile.launches) else 0.0
 
 
 def _dram_bytes(item: KernelMetrics, least: float, l2_bytes: float, several: bool) -> float:

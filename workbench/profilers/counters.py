@@ -236,6 +236,7 @@ def _counted_metrics(launch: Launch, build: KernelBuild | None, device: Device) 
         registers=build.registers if build else None,
         static_shared_bytes=float(shared),
         dynamic_shared_bytes=float(launch.dynamic_shared_bytes),
+        l2_hit_rate=launch.l2.hit_rate if launch.l2 is not None else None,
         waves=math.prod(launch.grid) / (device.sms * max(resident.blocks, 1)),
         l1_requests=float(total.global_requests),
         l1_ideal_bytes=32.0 * total.global_ideal_sectors,

@@ -112,6 +112,45 @@ class CtaTimeline:
 
 
 @record
+class L2Use:
+    """What a source line or a tensor asked of L2, in sectors of 32 bytes."""
+
+    name: str  # the tensor, or the number of the line in the candidate's file
+    loaded: int
+    missed: int  # of those loaded
+    stored: int
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of loaded sectors that were in L2; None without loads."""
+        return 1 - self.missed / self.loaded if self.loaded else None
+
+
+@record
+class L2Traffic:
+    """The requests of all CTAs of a launch in an L2 of the device that starts empty (emulator/timing/l2_trace).
+
+    Counts are sectors of 32 bytes. For a shrunk case capacity and CTAs in flight are a `share` of the device's.
+    """
+
+    capacity: int  # bytes
+    share: float
+    in_flight: int  # CTAs
+    loaded: int
+    missed: int  # of those loaded
+    stored: int
+    touched: int  # different sectors among the loaded ones: misses of a cache without limits
+    lines: tuple[L2Use, ...] = ()  # most loaded first
+    tensors: tuple[L2Use, ...] = ()
+    unseen_bytes: int = 0  # moved by bulk copies (TMA), which are not followed
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of all sectors that were in L2 or were stored to it, as `lts__t_sector_hit_rate` counts them."""
+        return 1 - self.missed / max(self.loaded + self.stored, 1)
+
+
+@record
 class Launch:
     """One kernel launch on the emulator: geometry, and counters in total, by source line and by instruction class."""
 
@@ -128,3 +167,4 @@ class Launch:
     printed: str = ""
     sampled: int | None = None  # executed CTAs; None = all. Counters are scaled to the whole grid
     paced: CtaTimeline | None = None
+    l2: L2Traffic | None = field(default=None, metadata=LATER)  # None where not all CTAs were followed

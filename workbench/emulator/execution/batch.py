@@ -117,6 +117,12 @@ class Timeline(Protocol):
     def result(self) -> CtaTimeline: ...
 
 
+class CacheWatch(Protocol):
+    """Notes the accesses of global memory; see `timing.l2_trace.L2Watch`."""
+
+    def access(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None: ...
+
+
 class ProgressCheck(Protocol):
     """Finds that a looping batch has stopped making progress; see `sanitizer.livelock.LivelockDetector`."""
 
@@ -191,6 +197,7 @@ class Batch:
             shared_bytes=self.shared_limit,
         )
         self.timeline: Timeline | None = None  # follows the warps in time
+        self.l2: CacheWatch | None = None  # notes what goes to L2
         self.repeats: RepeatWatch | None = None  # skips the middle of long loops in a sample
         self.livelock: ProgressCheck | None = None  # set for a sample of the grid, which may wait for the rest
         self.code: Sequence[Callable[[Batch, Lanes], None]] | None = None  # of each instruction; None: the program's
@@ -322,8 +329,12 @@ class Batch:
         """Count one access of the active lanes."""
         if self.counting.enabled and space in ("global", "shared", "generic"):
             self.counting.count_memory_access(ins, space, self.all_lanes(idx) // WARP, where, size, write)
-            if self.timeline is not None and space == "global":
+            if space != "global":
+                return
+            if self.timeline is not None:
                 self.timeline.access_memory(ins, self.all_lanes(idx), where, size, write)
+            if self.l2 is not None:
+                self.l2.access(ins, self.all_lanes(idx), where, size, write)
 
     def count_matrix_rows(self, ins: Instruction, lanes: Array, where: Array) -> None:
         """Count ldmatrix or stmatrix: each group of eight rows of 16 bytes is one request."""

@@ -50,6 +50,7 @@ class Counting:
         # key: instruction, and whether the row is for shared memory; an asynchronous copy has two rows
         self.memory: dict[tuple[int, bool], Array] = {}
         self.extra_flops = np.zeros(len(instructions), dtype=np.int64)
+        self.bulk_bytes = 0
 
     def snapshot(self) -> Counts:
         """A copy of all counts, for `restore`."""
@@ -98,6 +99,7 @@ class Counting:
         if self.enabled:
             row = self.memory.setdefault((self.position[id(ins)], False), np.zeros(5, dtype=np.int64))
             units = -(-(read + written) // SECTOR)
+            self.bulk_bytes += read + written
             for at, value in enumerate((read + written, 1, units, units)):
                 row[at] += value
             row[4] = int(written > 0)

@@ -49,14 +49,16 @@ class DeviceLimits:
 
     l2_bytes: int = 60 << 20
 
+    def resident_ctas(self, threads: int, shared: int) -> int:
+        """CTAs of an SM, as many as threads and shared memory allow (registers are unknown here)."""
+        per_block = shared + SYSTEM_SHARED
+        return max(min(self.threads_per_sm // threads, self.blocks_per_sm, self.shared_bytes_per_sm // per_block), 1)
+
     def cache_bytes_per_cta(self, threads: int, shared: int) -> tuple[int, int]:
         """Bytes of L1 and of L2 for one CTA, with as many CTAs resident as threads and shared memory allow (registers
         are unknown here).
         """
-        per_block = shared + SYSTEM_SHARED
-        resident = max(
-            min(self.threads_per_sm // threads, self.blocks_per_sm, self.shared_bytes_per_sm // per_block), 1
-        )
+        per_block, resident = shared + SYSTEM_SHARED, self.resident_ctas(threads, shared)
         return max((self.shared_bytes_per_sm + BEYOND_SHARED - resident * per_block) // resident, 0), self.l2_bytes // (
             self.sms * resident
         )
@@ -78,6 +80,8 @@ class GridRequest:
     sample: int | None = None  # execute only so many CTAs (whole clusters), spread over the grid, and scale the counts
     follow: bool = False  # follow the first CTAs, or those of the sample, in time and their loads through the caches
     limit_s: float | None = None  # wall-clock limit in seconds for a sample
+    # follow what all CTAs ask of L2; the share of the device's capacity that this case has; None = do not
+    l2_share: float | None = None
     skip_repeats: bool = False  # with `follow`: skip the middle of long loops of a sample (sampling/steady_state.py)
     sanitize: bool = False  # run every CTA on the interpreter, which finds more
     strict_shared: bool = True  # reading shared memory that nothing wrote ends the launch; otherwise it is advice

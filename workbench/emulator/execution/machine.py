@@ -30,7 +30,8 @@ from workbench.emulator.sanitizer.livelock import LivelockDetector
 from workbench.emulator.sanitizer.shared_races import Races
 from workbench.emulator.sanitizer.wgmma_registers import WgmmaRegisters
 from workbench.emulator.timing import cta_timeline
-from workbench.records import Failure, Finding, Launch
+from workbench.emulator.timing.l2_trace import L2Watch
+from workbench.records import Failure, Finding, L2Traffic, Launch
 
 BATCH_LANES = 16_384
 FOLLOWED_CTAS = 4  # CTAs that are followed in time
@@ -120,6 +121,7 @@ class _Output:
     notices: dict[tuple[str, int | None], Finding] = field(default_factory=dict)
     print_room: int = vprintf.PRINT_LIMIT
     timeline: Timeline | None = None
+    l2: L2Traffic | None = None
 
     def add(self, batch: Batch) -> None:
         """Add the printed text and the notices of a batch."""
@@ -168,6 +170,8 @@ class Machine:
         result = launch.counting.build_launch(launch.kernel.name, request, "".join(output.printed))
         if output.timeline:
             result = replace(result, paced=output.timeline.result())
+        if output.l2 is not None:
+            result = replace(result, l2=replace(output.l2, unseen_bytes=launch.counting.bulk_bytes))
         notices = output.notices.values()
         return replace(result, findings=(*notices, *result.findings)) if notices else result
 
@@ -200,7 +204,8 @@ class Machine:
         switch = TierSwitch(
             self.native, launch.kernel, request, self.limits, launch.memory, launch.symbols, counting, step
         )
-        if request.sanitize or order is not None:  # only the interpreter makes all checks
+        watch = self._watch_l2(launch)
+        if request.sanitize or order is not None or watch is not None:  # only the interpreter sees all
             switch.code, switch.open = None, False
         record = Record(request, program.race_plan.everywhere, order) if counting.enabled else None
         checked, few, leave_first = self._first_batch(launch, switch, step)
@@ -212,6 +217,8 @@ class Machine:
                 switch.save()
             count = min(step if first or not checked else few, total - first)
             batch = launch.batch(self.limits, first, count, print_room=output.print_room, record=record)
+            if watch is not None:
+                watch.attach(batch, counting.position)
             if request.follow and not first:
                 output.timeline = self._follow(batch, program)
             if not program.execute(batch, switch.should_leave if first or not checked else leave_first):
@@ -221,6 +228,15 @@ class Machine:
             switch.finish_first()
             output.add(batch)
             first += count
+        output.l2 = watch.result(program.instructions) if watch is not None else None
+
+    def _watch_l2(self, launch: _Launch) -> L2Watch | None:
+        """What notes the accesses of all CTAs, if that is asked for."""
+        request = launch.request
+        if request.l2_share is None or not launch.counting.enabled:
+            return None
+        shared = launch.kernel.shared_bytes + request.dynamic_shared_bytes
+        return L2Watch(request, self.limits, launch.memory, shared)
 
     @staticmethod
     def _first_batch(launch: _Launch, switch: TierSwitch, step: int) -> tuple[bool, int, Callable[[], bool]]:

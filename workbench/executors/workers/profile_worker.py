@@ -195,6 +195,19 @@ def _zero_inputs(job: Job, case: Case) -> Values:
     return [make(next(specs)) if isinstance(value, torch.Tensor) else value for value in values]
 
 
+def _l2_share(job: Job) -> float:
+    """The least bytes of the job's first case as a share of those of the full one, at most 1."""
+    known = {work.case: work.least_bytes for work in job.facts.work}
+    own, full = known.get(job.cases[0]), known.get("full")
+    return min(own / full, 1.0) if own and full else 1.0
+
+
+def _name_tensors(job: Job, model: torch.nn.Module, inputs: Values) -> dict[int, str]:
+    """Names of forward's tensors, parameters and buffers by their addresses."""
+    named = [*loading.state_of(model).items(), *zip(job.facts.forward_arguments, inputs, strict=False)]
+    return {value.data_ptr(): name for name, value in named if isinstance(value, torch.Tensor) and value.numel()}
+
+
 def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, reply: Json) -> None:
     sample = options.get("sample")
     with torch.no_grad():
@@ -209,7 +222,9 @@ def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, repl
             sample=sample,
             limit_s=options.get("limit_s"),
             skip_repeats=bool(options.get("skip_repeats")),
+            l2_share=_l2_share(job) if sample is None else None,
         ) as emulation:
+            emulation.names = _name_tensors(job, model, inputs)
             model(*inputs)
     reply["launches"] = [to_plain(launch) for launch in emulation.launches]
     reply["builds"] = [

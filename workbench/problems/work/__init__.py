@@ -77,6 +77,7 @@ def note_partial_reads(graph: tuple[Operation, ...], named: tuple[Named, ...], c
         f"the least bytes count {item.rows:,} of {item.of:,} rows of {item.tensor.removeprefix('state:')}: "
         f"those that the indices of one draw name (case {case})"
         for item in named
+        if item.rows < item.of
     )
     exact = {name for item in named for name in item.calls}
     partial = sorted({_name(op) for op in graph if op.name not in exact} & {*PARTIAL_READS})

@@ -32,6 +32,8 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "pool": pools.pool_rungs,
     "gather": gathers.gather_rungs,
     "aggregate": graphs.aggregate_rungs,
+    "sddmm": graphs.sddmm_rungs,
+    "segment_softmax": graphs.softmax_rungs,
     "view": lambda context: (Rung(settings=(), title="a view", reason="no kernel runs"),),
     "outputs": lambda context: (Rung(settings=(), title="the results", reason="no kernel runs"),),
     "concat": gathers.concat_rungs,

@@ -20,6 +20,7 @@ from workbench.proposers.recognition.patterns import (
     channels,
     convolutions,
     gathers,
+    graph_attention,
     graphs,
     losses,
     moves,
@@ -40,7 +41,7 @@ MATCHERS = (
     scans.match_scan,
     pools.match_pool,
     gathers.match_gather,
-    graphs.match_aggregate,
+    graphs.match_rows,
     graphs.match_scatter,
     moves.match_concat,
     moves.match_top_k,
@@ -96,7 +97,7 @@ def _recognise_at_all_sizes(facts: Facts) -> Computation:
 
 
 def _recognise_folded(facts: Facts) -> Computation:
-    facts = fold_views(mark_roundings(graphs.fold_graphs(simplify(facts))))
+    facts = fold_views(mark_roundings(graph_attention.fold_graphs(simplify(facts))))
     try:
         return _match_single(facts)
     except Unrecognised:

@@ -37,6 +37,8 @@ ANCHORS = (
     "embedding",
     "gather",
     "aggregate",
+    "sddmm",
+    "segment_softmax",
     "index",
     "scatter_rows",
     "index_select",

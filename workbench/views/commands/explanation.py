@@ -234,6 +234,8 @@ def _sample_tensor(role: str, stage: Stage, rank: int) -> torch.Tensor:
         shape = (4, 256 * int(str(dict(stage.operation.named)["groups"])), 16)
     elif name == "attention":
         shape = (1, 4, 128, 64)
+    elif name == "segment_softmax":
+        shape = (256, 8)
     elif name == "ggemm" and role == "b":
         shape = (4, 256, 256)
     vectors = ("bias", "weight", "vector", "running_mean", "running_var")

@@ -4,8 +4,8 @@
     check(name, answer)                  whether the answer to an exercise is right
     hint(name)                           the next hint
 
-A check uses the answer and the session of the notebook. It never raises for a wrong answer. Notebooks come unsolved, with
-the solution folded below; with CUTEGEN_SOLUTIONS=1 each check also tries the solution, and raises if it is not right.
+A check uses the answer and the session of the notebook. It never raises for a wrong answer. Notebooks come unsolved,
+with the solution folded below; with CUTEGEN_SOLUTIONS=1 each check also tries the solution, and raises if it is wrong.
 """
 
 from __future__ import annotations

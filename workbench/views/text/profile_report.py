@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from workbench.records import Launch, LineCounts, Profile, Version
 from workbench.views.plots import profile as profile_plots
+from workbench.views.text.l2_report import l2_tables
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table
 
 MOST_LINES = 20  # source lines of a launch in the table of counters
@@ -15,6 +16,7 @@ COUNTER_HEAD = (
     *("line", "source", "instructions", "FLOPs", "bytes read", "bytes written"),
     *("sectors / ideal", "wavefronts / ideal"),
 )
+NO_L2 = "hits in L2 between CTAs cannot be told from a few of them: --case shrunk follows all CTAs of the emulated case"
 FormatCount = Callable[[int], str]
 
 
@@ -54,6 +56,7 @@ def _report(version: Version, found: Profile) -> MimeBundle:
             "Compiled",
         ),
     ]
+    tables += l2_tables(found, version.proposal.candidate.source)
     tail, listed = _findings(found)
     head = MimeBundle(
         "\n\n".join([*(text for text, _ in tables), tail]), html="".join(page for _, page in tables) + listed
@@ -104,6 +107,7 @@ def _findings(found: Profile) -> tuple[str, str]:
     """Occupancy and findings, as text and as an HTML list."""
     resident = [f"occupancy {fraction:.0%}, limited by {limiter}" for _, fraction, limiter in found.occupancy]
     findings = [f"line {item.line}: {item.message}" for item in found.findings]
+    resident += [NO_L2] if any(launch.sampled for launch in found.launches) else []
     text = "\n".join(resident + (["findings:", *findings] if findings else []))
     return text, "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in resident + findings) + "</ul>"
 

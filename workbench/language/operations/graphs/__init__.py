@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from workbench.language.operations.graphs import aggregate
+from workbench.language.operations.graphs import aggregate, attention
 
-OPERATIONS = (*aggregate.OPERATIONS,)
+OPERATIONS = (*aggregate.OPERATIONS, *attention.OPERATIONS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from workbench.kernels.aggregate.config import AggregateConfig
 from workbench.language.ir import Rejection, Stage, number
 from workbench.language.operation import ARCH, MOST_THREADS, UNROLL, VECTOR, Operation, Setting, choice_argument, flag
@@ -38,12 +40,12 @@ def check(stage: Stage) -> list[Rejection]:
                 field="weighted", value="1", reason=f"op={named['op']} takes no weights", legal="with op=sum, or 0"
             )
         ]
-    return check_threads(stage)
+    return check_threads(stage, DEFAULTS)
 
 
-def check_threads(stage: Stage) -> list[Rejection]:
+def check_threads(stage: Stage, defaults: Mapping[str, int]) -> list[Rejection]:
     """Rejections of settings that give more threads than a CTA may have, or parts of a warp."""
-    given = {name: number(stage, name, DEFAULTS[name]) for name in ("rows", "threads_per_row", "split")}
+    given = {name: number(stage, name, defaults[name]) for name in ("rows", "threads_per_row", "split")}
     threads = given["rows"] * given["threads_per_row"] * given["split"]
     if 0 < threads <= MOST_THREADS and threads % 32 == 0:
         return []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.proposers.recognition.graph import python_expression
 from workbench.records import record
 
 CTA = 256  # threads
@@ -26,15 +27,20 @@ class Size:
 
 def find_size(context: Context) -> Size | None:
     """The size at the full case; None if the shapes are not known there."""
-    if context.facts is None:
-        return None
-    known = {spec.name: spec.shape for spec in (*context.facts.full, *context.facts.cases[-1].inputs)}
-    operands = dict(context.found.operands)
-    shapes = [known.get(operands.get(role, "").removeprefix("self.")) for role in ("x", "indptr", "indices")]
-    x, indptr, indices = shapes
+    known = known_shapes(context)
+    x, indptr, indices = (known.get(role) for role in ("x", "indptr", "indices"))
     if x is None or indptr is None or indices is None:
         return None
     return Size(columns=math.prod(x[1:]), neighbours=indices[0] / max(indptr[0] - 1, 1))
+
+
+def known_shapes(context: Context) -> dict[str, tuple[int, ...]]:
+    """The shapes of operands by their roles, of those that are known at the full case."""
+    if context.facts is None:
+        return {}
+    given = (*context.facts.full, *context.facts.cases[-1].inputs)
+    known = {python_expression(spec.name): spec.shape for spec in given}
+    return {role: known[text] for role, text in context.found.operands if text in known}
 
 
 def threads_of_row(columns: int, vector: int) -> int:

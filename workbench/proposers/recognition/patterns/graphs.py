@@ -24,11 +24,19 @@ from workbench.proposers.recognition.scalars import find_argument
 from workbench.records import Facts, Operation, TensorSpec
 
 AGGREGATE, SCATTER = "aggregate", "scatter_rows"
+ROLES = {  # calls over compressed rows of indices, as a fold writes them -> the roles of their operands
+    AGGREGATE: ("x", "indptr", "indices", "weight"),
+    "sddmm": ("q", "k", "indptr", "indices"),
+    "segment_softmax": ("scores", "indptr"),
+}
+DEFAULTS = (("op", "sum"), ("op", "dot"), ("empty", "zero"))  # of their arguments
 INTEGERS, FLOATS = ("int64", "int32"), ("float32", "float16", "bfloat16")
 MODES = ("sum", "mean", "max")  # embedding_bag's numbers of its modes
 INSERTED = ("unsqueeze", "view", "reshape", "_unsafe_view")  # calls that may only add axes of 1
 SCATTERS = ("scatter_reduce", "scatter", "index_reduce", "index_put", "index_add", "scatter_add", "segment_reduce")
 ZEROS = ("zeros", "new_zeros", "zeros_like")
+
+Rule = Callable[[Operation], Operation | None]
 
 
 class Idioms:
@@ -43,18 +51,18 @@ class Idioms:
             **state,
             **{op.name: op.result[0] for op in facts.graph if op.result},
         }
+        self.rules: dict[str, tuple[Rule, ...]] = {
+            "segment_reduce": (self.fold_segments,),
+            "getitem": (self.fold_bags,),
+            "div": (self.fold_mean,),
+            "index_add": (self.fold_scatter,),
+            "scatter_add": (self.fold_scatter,),
+        }
 
     def fold(self, op: Operation) -> Operation | None:
         """The call that stands for an operation and what it reads; None if it has none of the forms."""
-        rules: dict[str, Callable[[Operation], Operation | None]] = {
-            "segment_reduce": self.fold_segments,
-            "getitem": self.fold_bags,
-            "div": self.fold_mean,
-            "index_add": self.fold_scatter,
-            "scatter_add": self.fold_scatter,
-        }
-        rule = rules.get("getitem" if "getitem" in op.target else plain_name(op))
-        return rule(op) if rule is not None and op.result else None
+        rules = self.rules.get("getitem" if "getitem" in op.target else plain_name(op), ()) if op.result else ()
+        return next((made for rule in rules if (made := rule(op)) is not None), None)
 
     def fold_segments(self, op: Operation) -> Operation | None:
         """`segment_reduce(x[indices], reduce, offsets=indptr)`."""
@@ -279,29 +287,6 @@ class Idioms:
         return dataclasses.replace(op, target=AGGREGATE, operands=operands, keywords=more)
 
 
-def fold_graphs(facts: Facts) -> Facts:
-    """The same graph with a call `aggregate` for each reduction over compressed rows of indices."""
-    idioms, changed = Idioms(facts), False
-    for op in facts.graph:
-        if (made := idioms.fold(op)) is not None:
-            idioms.by_name[op.name], changed = made, True
-    if not changed:
-        return facts
-    return dataclasses.replace(facts, graph=_keep_needed(tuple(idioms.by_name.values())))
-
-
-def _keep_needed(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The operations that the results need."""
-    by_name, wanted, stack = {op.name: op for op in graph}, set[str](), [graph[-1].name]
-    while stack:
-        name = stack.pop()
-        if name in by_name and name not in wanted:
-            wanted.add(name)
-            op = by_name[name]
-            stack += [part for text in (*op.operands, *(text for _, text in op.keywords)) for part in names(text)]
-    return tuple(op for op in graph if op.name in wanted)
-
-
 def say_forms(graph: tuple[Operation, ...]) -> str:
     """What is understood, for a graph that reduces rows in another form; "" for any other graph."""
     if not {plain_name(op) for op in graph} & {*SCATTERS}:
@@ -325,17 +310,18 @@ def match_scatter(facts: Facts, by_name: dict[str, Operation], output: str) -> C
     )
 
 
-def match_aggregate(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """A reduction over compressed rows of indices; None for any other operation."""
+def match_rows(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """An operation over compressed rows of indices; None for any other operation."""
     op = by_name.get(output)
-    if op is None or op.target != AGGREGATE or any(value in by_name for value in op.operands):
+    if op is None or op.target not in ROLES or any(value in by_name for value in op.operands):
         return None
-    roles = ("x", "indptr", "indices", "weight")[: len(op.operands)]
-    plain = (("op", "sum"), ("empty", "zero"))
-    named: list[tuple[str, object]] = [item for item in op.keywords if item not in plain]
+    roles = ROLES[op.target][: len(op.operands)]
+    named: list[tuple[str, object]] = [item for item in op.keywords if item not in DEFAULTS]
     named += [("weighted", 1)] if "weight" in roles else []
     return Computation(
-        kind=AGGREGATE,
-        operation=Call(name=AGGREGATE, positional=roles[:3], named=tuple(named)),
+        kind=op.target,
+        operation=Call(
+            name=op.target, positional=tuple(role for role in roles if role != "weight"), named=tuple(named)
+        ),
         operands=tuple((role, python_expression(value)) for role, value in zip(roles, op.operands, strict=True)),
     )

@@ -1,0 +1,170 @@
+"""The L2 cache of the device, fed by what every CTA of a launch asked of it.
+
+A CTA's loads go through its share of L1 first (cache_model). What is left, its stores and atomics, are line requests of
+that CTA. CTAs start in order, as many at once as the device holds; each makes one request a turn, and the next CTA
+starts when one has ended. This order of requests is inferred. Where the case is a shrunk one, the cache and the number
+of CTAs in flight are the same share of the device's, so that data that does not fit at full size does not fit here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from workbench.emulator.arrays import Array
+from workbench.emulator.execution.batch import Batch
+from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
+from workbench.emulator.ptx.instruction import Instruction
+from workbench.emulator.timing.cache_model import OWNER, AddressMap, Cache, sector_keys
+from workbench.emulator.timing.device_cache import BITS, find_missing
+from workbench.records import L2Traffic, L2Use
+
+MOST_REQUESTS = 1 << 23  # of a launch; one with more is not followed
+LEAST_BYTES = 4096  # of a scaled cache
+SECTORS = 4  # of a line
+
+
+@dataclass(slots=True)
+class Requests:
+    """The line requests of a launch in the order of execution: those of one CTA are in its own order."""
+
+    ctas: list[Array] = field(default_factory=list)
+    lines: list[Array] = field(default_factory=list)
+    masks: list[Array] = field(default_factory=list)
+    places: list[tuple[int, int, bool]] = field(default_factory=list)  # of each call: requests, instruction, write
+    count: int = 0
+
+    def add(self, ctas: Array, sectors: Array, instruction: int, write: bool) -> None:
+        """Add an access: ascending pairs of CTA and sector, without repeats."""
+        line = sectors // SECTORS
+        begins = np.flatnonzero((np.diff(line, prepend=-1) != 0) | (np.diff(ctas, prepend=-1) != 0))
+        masks = np.bitwise_or.reduceat((1 << (sectors % SECTORS)).astype(np.uint8), begins)
+        self.ctas.append(ctas[begins].astype(np.int32))
+        self.lines.append(line[begins])
+        self.masks.append(masks)
+        self.places.append((len(begins), instruction, write))
+        self.count += len(begins)
+
+
+class L2Watch:
+    """Notes what the CTAs of one launch ask of L2."""
+
+    def __init__(self, request: GridRequest, limits: DeviceLimits, memory: GlobalMemory, shared: int) -> None:
+        self.limits, self.memory, self.share = limits, memory, request.l2_share or 1.0
+        threads = request.block[0] * request.block[1] * request.block[2]
+        self.l1_bytes, _ = limits.cache_bytes_per_cta(threads, shared)
+        self.resident = limits.resident_ctas(threads, shared) * limits.sms
+        self.requests = Requests()
+        self.positions: dict[int, int] = {}
+
+    def attach(self, batch: Batch, positions: dict[int, int]) -> None:
+        """Follow the accesses of a batch. `positions` has the number of each instruction by its identity."""
+        allocations = self.memory.allocations
+        address_map = AddressMap([one.start for one in allocations], [one.size for one in allocations])
+        batch.l2 = _BatchWatch(self.requests, batch, Cache(batch.count, self.l1_bytes), address_map, positions)
+
+    def result(self, instructions: list[Instruction]) -> L2Traffic | None:
+        """Hits and misses by source line and by tensor; None if there were no requests, or too many."""
+        found = self.requests
+        if not 0 < found.count <= MOST_REQUESTS:
+            return None
+        ctas, lines, masks = (np.concatenate(part) for part in (found.ctas, found.lines, found.masks))
+        sizes, number, write = (np.array(part) for part in zip(*found.places, strict=True))
+        number, write = np.repeat(number, sizes), np.repeat(write.astype(bool), sizes)
+        capacity = max(int(self.limits.l2_bytes * self.share), LEAST_BYTES)
+        in_flight = max(round(self.resident * self.share), 1)
+        order = order_requests(ctas, in_flight)
+        missing = np.zeros(len(lines), dtype=np.uint8)
+        missing[order] = find_missing(lines[order], masks[order], capacity)
+        asked, missed = BITS[masks], np.where(write, 0, BITS[missing])  # what is stored whole is not loaded
+        names = [one.name for one in self.memory.allocations]
+        owner = self._find_owners(lines)
+        source = np.array([ins.line or 0 for ins in instructions])[number]
+        return L2Traffic(
+            capacity=capacity,
+            share=self.share,
+            in_flight=in_flight,
+            loaded=int(asked[~write].sum()),
+            missed=int(missed.sum()),
+            stored=int(asked[write].sum()),
+            touched=_count_touched(lines[~write], masks[~write]),
+            lines=tuple(_sum_uses(source, {n: str(n) for n in np.unique(source).tolist()}, asked, missed, write)),
+            tensors=tuple(_sum_uses(owner, dict(enumerate(names)), asked, missed, write)),
+        )
+
+    def _find_owners(self, lines: Array) -> Array:
+        """The number of the allocation that holds each line."""
+        allocations = self.memory.allocations
+        bases = AddressMap([one.start for one in allocations], [one.size for one in allocations]).bases
+        return np.maximum(np.searchsorted(bases, lines * SECTORS * 32, side="right") - 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchWatch:
+    """Follows one batch, whose CTAs have an L1 each."""
+
+    requests: Requests
+    batch: Batch
+    l1: Cache
+    address_map: AddressMap
+    positions: dict[int, int]
+
+    def access(self, ins: Instruction, lanes: Array, where: Array, size: int, write: bool) -> None:
+        """Lanes access global memory; what L1 does not have goes to L2."""
+        if self.requests.count > MOST_REQUESTS:
+            return
+        keys, _ = sector_keys(self.batch.cta[lanes], self.address_map.map(where), size)
+        keys = np.unique(keys)
+        is_atomic = ins.form.role == "atomic"
+        if not write and not is_atomic and (ins.form.role != "copy" or "ca" in ins.mods):
+            keys = keys[self.l1.load(keys)]
+        if len(keys):
+            ctas = self.batch.blocks[keys >> OWNER]
+            self.requests.add(ctas, keys & ((1 << OWNER) - 1), self.positions[id(ins)], write and not is_atomic)
+
+
+def order_requests(ctas: Array, in_flight: int) -> Array:
+    """The order in which requests arrive: `in_flight` CTAs at once, each with one request a turn.
+
+    `ctas` has the CTA of each request, those of a CTA in its own order.
+    """
+    counts = np.bincount(ctas)
+    ends = [0] * min(in_flight, len(counts))  # when each place for a CTA is free
+    starts = np.zeros(len(counts), dtype=np.int64)
+    for cta, count in enumerate(counts.tolist()):
+        starts[cta] = begin = heapq.heappop(ends)
+        heapq.heappush(ends, begin + count)
+    grouped = np.argsort(ctas, kind="stable")
+    begins = np.cumsum(counts) - counts
+    turn = np.empty(len(ctas), dtype=np.int64)
+    turn[grouped] = np.arange(len(ctas)) - np.repeat(begins, counts)
+    return np.lexsort((ctas, starts[ctas] + turn))
+
+
+def _count_touched(lines: Array, masks: Array) -> int:
+    """Different sectors."""
+    each = [np.unique(lines[(masks >> sector) & 1 > 0]) for sector in range(SECTORS)]
+    return sum(len(found) for found in each)
+
+
+def _sum_uses(key: Array, names: dict[int, str], asked: Array, missed: Array, write: Array) -> list[L2Use]:
+    """The sums of each key, most loaded sectors first."""
+    found = []
+    for number, name in names.items():
+        own = key == number
+        loads = own & ~write
+        if own.any():
+            found.append(
+                L2Use(
+                    name=name,
+                    loaded=int(asked[loads].sum()),
+                    missed=int(missed[loads].sum()),
+                    stored=int(asked[own & write].sum()),
+                )
+            )
+    return sorted(found, key=lambda use: -use.loaded)
+
+
+__all__ = ["L2Watch", "order_requests"]
