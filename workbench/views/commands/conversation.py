@@ -17,7 +17,6 @@ from workbench.views.notebook.protocol import Notebook
 from workbench.views.text import tables
 from workbench.views.text.mime_bundle import MimeBundle
 
-
 NO_MODEL = (
     "no model is set yet: %cutegen model --base-url ADDRESS --model NAME for a server of your own (needs no key), or a "
     "key in OPENAI_API_KEY or by --ask-key for a service; one step sends some 10,000 tokens and allows --max-tokens "
