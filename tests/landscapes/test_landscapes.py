@@ -36,6 +36,8 @@ from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Job, Outcome, Problem
 from workbench.session import Session
 from workbench.views.plots import colours
+from workbench.views.plots import heat_map as drawing
+from workbench.views.plots.colours import contrast, readable_ink
 from workbench.views.plots.heat_map import varying_settings
 from workbench.views.plots.landscape import heat_map, landscape_summary, regret_curves
 from workbench.views.text import tables
@@ -452,6 +454,12 @@ def test_black_or_white_reads_on_every_ground(red: int, green: int, blue: int) -
     assert colours.contrast(colours.readable_ink(ground), ground) >= 4.5
 
 
+def test_the_colours_of_a_heat_map_tell_twice_as_slow_from_twenty_times() -> None:
+    fastest, twice, five, twenty, more = (drawing._cell_colour(slow) for slow in (1.0, 2.0, 5.0, 20.0, 140.0))
+    assert len({fastest, twice, five, twenty}) == 4 and twenty == more
+    assert all(contrast(readable_ink(one), one) >= 4.5 for one in (fastest, twice, five, twenty))
+
+
 def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
     place = landscapes.landscapes()["matmul_bf16"]
     shown = heat_map(place, "stages", "cluster", {"schedule": "cooperative"})
@@ -464,7 +472,7 @@ def test_a_heat_map_shows_the_fastest_of_each_pair(recorded: Path) -> None:
         one.median_s or 1.0 for one in place.correct if all_settings(one.program).get("schedule") == ("cooperative",)
     )
     assert (
-        min(value for line in shown.plotly["data"][0]["z"] for value in line if value) == 1
+        min(value for line in shown.plotly["data"][0]["z"] for value in line if value is not None) == 0
         and format_seconds(least) in shown.text
     )  # type: ignore[index]
     with pytest.raises(UserError, match=r"over 'threads'; settings that vary: .*cluster.*schedule.*stages"):

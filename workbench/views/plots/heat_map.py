@@ -17,9 +17,10 @@ from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_
 
 CLEAR = "rgba(0,0,0,0)"
 MOST = 14  # values on an axis at most
-# The colour of cells that are twice as slow as the fastest, or slower. Cells are opaque, so their text is readable on
-# light and dark grounds.
-PALE = "#c9c9c9"
+# The colours of cells that are twice as slow as the fastest, and MUCH times or more; between them the logarithm counts.
+# Cells are opaque, so their text is readable on light and dark grounds.
+PALE, SLOW = "#c9c9c9", "#b5651d"
+MUCH = 20.0
 NOT_SET = "not set"
 # Setting that changes the meaning of others -> (mark of cells with it, the settings that it changes, explanation).
 ALTERS = {
@@ -220,9 +221,15 @@ def _make_cells(found: Sequence[Sequence[Row | None]], altered: Sequence[str]) -
     return [[cell(row) if row else None for row in line] for line in found]
 
 
+def _place_slowdown(slow: float) -> float:
+    """The place of a slow-down on the scale of colours: 0 for the fastest, 1 at twice its time, 2 at MUCH times."""
+    return slow - 1 if slow <= 2 else min(1 + math.log(slow / 2) / math.log(MUCH / 2), 2.0)
+
+
 def _cell_colour(slow: float) -> str:
-    """The colour of a cell: full for the fastest, pale at twice its time or more."""
-    return blend(2.0 - slow, MEASURED, PALE)
+    """The colour of a cell: full for the fastest, pale at twice its time, brown at MUCH times or more."""
+    place = _place_slowdown(slow)
+    return blend(1 - place, MEASURED, PALE) if place <= 1 else blend(place - 1, SLOW, PALE)
 
 
 def _draw_svg(title: str, notes: Sequence[str], columns: list[str], rows: list[str], grid: Grid) -> str:
@@ -269,10 +276,10 @@ def _make_figure(
         "type": "heatmap",
         "x": x,
         "y": y,
-        "z": [[round(cell.slowdown, 4) if cell else None for cell in line] for line in grid],
-        "zmin": 1,
+        "z": [[round(_place_slowdown(cell.slowdown), 4) if cell else None for cell in line] for line in grid],
+        "zmin": 0,
         "zmax": 2,
-        "colorscale": [[0, MEASURED], [1, PALE]],
+        "colorscale": [[0, MEASURED], [0.5, PALE], [1, SLOW]],
         "text": [[_break_lines(cell.tip) if cell else "" for cell in line] for line in grid],
         "hovertemplate": "%{text}<extra></extra>",
         "hoverongaps": False,
@@ -280,8 +287,8 @@ def _make_figure(
         "colorbar": {
             "thickness": 14,
             "title": {"text": "times the<br>fastest"},
-            "tickvals": [1, 2],
-            "ticktext": ["1", "2 or more"],
+            "tickvals": [0, 1, _place_slowdown(5.0), 2],
+            "ticktext": ["1", "2", "5", f"{MUCH:.0f} or more"],
         },
         "xgap": 1,
         "ygap": 1,

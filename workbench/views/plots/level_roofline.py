@@ -34,6 +34,8 @@ OUTLINES = {
     "triangle-up": "M0 -7l7 12h-14Z",
 }
 LEFT, RIGHT, HIGH, LOW = 66, 16, 28, 300  # margins at the sides, and the y of the plot's upper and lower edge
+DASHES = ("solid", "dash", "dot", "dashdot")  # of roofs and peaks, so that they differ by more than colour
+STROKES = ("none", "9 5", "2 4", "9 4 2 4")  # the same in SVG
 X_TITLE = "FLOP per byte of each level"
 Ceiling = tuple[str, float, str]  # (name; for a roof the level, bytes/s or FLOP/s, source of the number)
 
@@ -141,10 +143,12 @@ def _draw_ceilings(axes: Axes, order: list[str], roofs: Sequence[Ceiling], peaks
         begin = max(10.0**axes.x0, 10.0**axes.y0 / rate)
         (xa, ya), (xb, yb) = axes.place(begin, begin * rate), axes.place(top / rate, top)
         ends = f'x1="{xa:.1f}" y1="{ya:.1f}" x2="{xb:.1f}" y2="{yb:.1f}"'
-        slope = f'line {ends} stroke="{COLOURS[order.index(name) % len(COLOURS)]}" stroke-width="2"'
+        number = order.index(name)
+        dashed = f' stroke-dasharray="{STROKES[number % len(STROKES)]}"'
+        slope = f'line {ends} stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="2"{dashed}'
         body.append(draw_titled(slope, f"{name} {format_amount(rate)}B/s ({source})"))
     fastest = max((rate for _, rate, _ in roofs), default=0.0)
-    for name, peak, source in peaks:
+    for n, (name, peak, source) in enumerate(peaks):
         (xa, ya), (xb, _) = (
             axes.place(peak / fastest if roofs else 10.0**axes.x0, peak),
             axes.place(10.0**axes.x1, peak),
@@ -152,7 +156,7 @@ def _draw_ceilings(axes: Axes, order: list[str], roofs: Sequence[Ceiling], peaks
         ends = f'x1="{xa:.1f}" x2="{xb:.1f}" y1="{ya:.1f}" y2="{ya:.1f}"'
         body.append(
             draw_titled(
-                f'line {ends} stroke="currentColor" stroke-width="1.5"',
+                f'line {ends} stroke="currentColor" stroke-width="1.5" stroke-dasharray="{STROKES[n % len(STROKES)]}"',
                 f"{name} {format_amount(peak)}FLOP/s ({source})",
             )
             + draw_text(xb - 2, ya - 4, f"{name} {format_amount(peak)}FLOP/s", anchor="end", size=10)
@@ -202,7 +206,10 @@ def _make_traces(
             "name": f"{name} {format_amount(rate)}B/s ({source})",
             "x": [10.0**axes.x0, top / rate],
             "y": [10.0**axes.x0 * rate, top],
-            "line": {"color": COLOURS[order.index(name) % len(COLOURS)]},
+            "line": {
+                "color": COLOURS[order.index(name) % len(COLOURS)],
+                "dash": DASHES[order.index(name) % len(DASHES)],
+            },
         }
         for name, rate, source in roofs
     ]
@@ -213,9 +220,9 @@ def _make_traces(
             "name": f"{name} ({source})",
             "x": [10.0**axes.x0, 10.0**axes.x1],
             "y": [peak, peak],
-            "line": {"color": QUIET},
+            "line": {"color": QUIET, "dash": DASHES[n % len(DASHES)]},
         }
-        for name, peak, source in peaks
+        for n, (name, peak, source) in enumerate(peaks)
     ]
     data += [
         {
