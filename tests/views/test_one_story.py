@@ -105,3 +105,16 @@ def test_a_notebook_without_a_session_is_executed_by_nbconvert(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(path.read_text())["cells"][1]["outputs"]
+
+
+def test_a_version_is_not_named_after_its_last_change_alone(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path, executor="emulator") as session:
+        session.generate()
+        session.accept()
+        warp = session.refine()
+        assert warp is not None and warp.proposal.title == "one warp per row"
+        session.accept(warp.number, hunks=[1])  # the docstring, which names settings that the code has not
+        vector = session.refine()
+    assert vector is not None and vector.proposal.title == "one warp per row, 4 elements per access"
+    assert "it has also what the baseline has not: one warp per row" in vector.proposal.reason
+    assert vector.proposal.predicted_gain is None

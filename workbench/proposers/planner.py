@@ -16,11 +16,12 @@ from workbench.analysis import devices
 from workbench.analysis.time_model import predict_gain
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
-from workbench.language import Call, Program, Stage, format_program, parse
+from workbench.language import Call, Program, Stage, format_program
 from workbench.proposers.advised import follow_advice, list_followed, propose_advised
 from workbench.proposers.binding import binding_of
 from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
 from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
+from workbench.proposers.program_settings import find_earlier_changes, settings_of
 from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 from workbench.protocols import PLAIN, Proposer, RunContext
@@ -298,11 +299,15 @@ class Planner(Proposer):
         source = compile_program(program, binding_of(ask.problem, ask.facts, found))
         total = _find_total(ask)
         evidence = _evidence(rung, total)[0] if rung.seconds is None else ""
-        gain = _gain(ask, found, rung, rungs, total)
+        mine = ask.baseline.proposal.candidate.program if ask.baseline else None
+        earlier = find_earlier_changes(mine, rung, rungs) if ask.baseline and not found.pieces else ()
+        # the counts of the baseline tell of the last change alone
+        gain = _gain(ask, found, rung, rungs, total) if rung.seconds is not None or not earlier else None
+        with_them = f"; it has also what the baseline has not: {', '.join(earlier)}" if earlier else ""
         return Proposal(
             candidate=Candidate(source=source, program=program),
-            title=rung.title,
-            reason=rung.reason + evidence,
+            title=", ".join((*earlier, rung.title)),
+            reason=rung.reason + evidence + with_them,
             by="planner",
             parent=ask.baseline.number if ask.baseline else None,
             instruction=ask.instruction,
@@ -375,13 +380,9 @@ def _start_near_baseline(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) 
     )
     if not own or not rungs:
         return rungs
-    mine, theirs = _settings_of(own), [_settings_of(write_program(found, rung, ask.arch)) for rung in rungs]
+    mine, theirs = settings_of(own), [settings_of(write_program(found, rung, ask.arch)) for rung in rungs]
     near = max(range(len(rungs)), key=lambda number: (len(mine & theirs[number]), -len(theirs[number] - mine)))
     return (*rungs[near:], *rungs[:near])
-
-
-def _settings_of(program: str) -> set[Call]:
-    return {call for stage in parse(program).stages for call in stage.settings}
 
 
 def _banned_settings(constraints: tuple[str, ...]) -> frozenset[str]:
