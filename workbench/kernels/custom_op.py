@@ -178,8 +178,9 @@ def differentiate_by_kernels(ctx, gradient):
 class OperatorModule(torch.nn.Module):
     """The part of `ModelNew` before the kernel's module: its forward calls `operator`, which calls the kernel's.
 
-    `operator`: what `define_operator` returned. `model`: the reference's class. `gradient`: an operator for the backward
-    pass, whose operands `rows` has by their roles, as forward's `arguments` or as parameters; None for the reference's.
+    `operator`: what `define_operator` returned. `model`: the reference's class. `gradient`: an operator for the
+    backward pass, whose operands `rows` has by their roles, as forward's `arguments` or as parameters; None for the
+    reference's code.
     """
 
     operator: Callable
