@@ -119,6 +119,8 @@ GAT = {
 ROWS_OF = "torch.repeat_interleave(torch.arange(p.shape[0] - 1), p.diff(), output_size=i.shape[0])"
 SPREAD = "torch.repeat_interleave({}, p.diff(), dim=0, output_size=i.shape[0])"
 
+SCORES = f"nn.functional.leaky_relu(b[i] + {SPREAD.format('a')}, 0.2)"
+
 
 def softmax_of(scores: str, eps: str = "") -> str:
     """A softmax over the neighbours, with its steps named by lambdas."""
@@ -134,8 +136,7 @@ def softmax_of(scores: str, eps: str = "") -> str:
         (f"(b[i] * {SPREAD.format('a')}).sum(dim=-1)", "sddmm(q, k, indptr, indices)"),
         (softmax_of("w"), "segment_softmax(scores, indptr)"),
         (
-            f"torch.segment_reduce({softmax_of('nn.functional.leaky_relu(b[i] + ' + SPREAD.format('a') + ', 0.2)', ' + 1e-16')}"
-            ".unsqueeze(-1) * h[i], 'sum', offsets=p)",
+            f"torch.segment_reduce({softmax_of(SCORES, ' + 1e-16')}.unsqueeze(-1) * h[i], 'sum', offsets=p)",
             "h1 = sddmm(a, b, p, i, op=add) |> h2 = elementwise(leaky_relu(h1, 0.2)) |> h3 = segment_softmax(h2, p) |> "
             "aggregate(h, p, i, weighted=1, weight=h3)",
         ),

@@ -84,5 +84,6 @@ def test_reuse_between_ctas_follows_the_order_of_data() -> None:
 
 
 def test_a_scaled_cache_is_said_in_words() -> None:
-    assert "of the device's, as this case has that share of the full case's bytes" in describe_l2(follow(True, 0.0006))
+    wanted = "of the device's, as the inputs of this case have that share of the full case's bytes"
+    assert wanted in describe_l2(follow(True, 0.0006))
     assert "of the device's" not in describe_l2(follow(True, 1.0))

@@ -71,3 +71,14 @@ def test_integers_are_made_and_large_floats_are_not() -> None:
         half = (torch.ones(1 << 20) * 2).half()
     assert torch.equal(x, torch.zeros(50_000, 64)) and half.dtype == torch.float16 and not half.any()
     assert bool((indptr.diff() >= 0).all()) and int(indptr[-1]) == len(indices) and int(indices.max()) > 49_000
+
+
+def test_floats_that_integers_are_computed_from_are_made() -> None:
+    with integers.UnmadeFloats():
+        drawn = torch.rand(1 << 20)
+        scaled = drawn * 4
+        scaled += 1
+        features = torch.empty(1 << 12, 1 << 8).normal_() / 2
+        count = (scaled.view(-1, 2) < 2).sum()
+    assert abs(int(count) / (1 << 20) - 0.25) < 0.01 and not features.any()
+    assert float(drawn.min()) + 1 > 0 and float(drawn.max()) > 0.9 and float(scaled.max()) > 4.5

@@ -19,7 +19,8 @@ def test_shipped_problem_is_inspected(name: str) -> None:
     facts = inspection.inspect(problems.load(name))
     cases = {case.name: case for case in facts.cases}
     assert {"shrunk", "odd", "tiny", "over", "long", "empty", "full"} <= set(cases)
-    assert all(extent % 2 for spec in cases["odd"].inputs for extent in spec.shape if extent > 1)
+    floats = [spec for spec in cases["odd"].inputs if spec.dtype == "float32"]  # offsets are one more than rows
+    assert all(extent % 2 for spec in floats for extent in spec.shape if extent > 1)
     small = sum(torch.Size(spec.shape).numel() for spec in cases["shrunk"].inputs)
     assert small <= 2 * inspection.ELEMENT_BUDGET < sum(torch.Size(spec.shape).numel() for spec in cases["full"].inputs)
     assert facts.kind != "other" and all(work.least_bytes > 0 and work.flops > 0 for work in facts.work)

@@ -133,6 +133,8 @@ def differentiate(ctx, gradients):
     if module.training != ctx.training:
         raise RuntimeError(f"{type(module).__name__} was in another mode (train or eval) in the forward pass")
     tensors = list(ctx.saved_tensors)
+    if module.gradient is not None and not create_graph:
+        return differentiate_by_kernels(ctx, gradients[0])
     if not create_graph:
         tensors = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
     inputs, count = list(ctx.values), len(ctx.places)
@@ -157,14 +159,35 @@ def differentiate(ctx, gradients):
     return *for_inputs, each[count:], None
 
 
+def differentiate_by_kernels(ctx, gradient):
+    """Return the gradients by the operator `gradient` of the module."""
+    module, count = ctx.module, len(ctx.places)
+    names = [module.arguments[place] for place in ctx.places] + [f"self.{name}" for name in list_state(module)]
+    values = dict(zip(names, ctx.saved_tensors, strict=True))
+    roles = {role: name for role, name in module.rows.items() if role in ("x", "weight")}
+    operands = [values[module.rows[role]] for role in ("x", "indptr", "indices")]
+    weight = values[roles["weight"]] if "weight" in roles else None
+    found = dict(zip(roles.values(), module.gradient(gradient, *operands, weight), strict=True))
+    each = [found.get(name) if values[name].requires_grad else None for name in names]
+    for_inputs: list = [None] * len(ctx.values)
+    for place, own in zip(ctx.places, each[:count], strict=True):
+        for_inputs[place] = own
+    return *for_inputs, each[count:], None
+
+
 class OperatorModule(torch.nn.Module):
     """The part of `ModelNew` before the kernel's module: its forward calls `operator`, which calls the kernel's.
 
-    `operator`: what `define_operator` returned. `model`: the reference's class.
+    `operator`: what `define_operator` returned. `model`: the reference's class. `gradient`: an operator for the
+    backward pass, whose operands `rows` has by their roles, as forward's `arguments` or as parameters; None for the
+    reference's code.
     """
 
     operator: Callable
     model: type
+    gradient: Callable | None = None
+    rows: dict | None = None
+    arguments: tuple = ()
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)

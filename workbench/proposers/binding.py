@@ -7,6 +7,7 @@ import dataclasses
 import re
 
 from workbench.codegen import compile_program
+from workbench.codegen.exports.rows import RowsGradient, gradient_of
 from workbench.errors import UserError
 from workbench.language import Binding, Call, Program, Stage, format_program, parse
 from workbench.language.ir import Operand
@@ -71,6 +72,15 @@ def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
         tensors=_bind_tensors(facts, found),
         form=facts.form or "*",
     )
+
+
+def find_gradient(facts: Facts) -> RowsGradient | None:
+    """The gradient for which an export has kernels; None if the problem has no such gradient."""
+    try:
+        found = recognise(facts)
+    except Unrecognised:
+        return None
+    return None if found.pieces else gradient_of(found.operation, found.operands, facts)
 
 
 # calls at the end of an operand's expression that keep the number of axes

@@ -15,6 +15,7 @@ from workbench.analysis.version_rows import version_rows
 from workbench.codegen import exports
 from workbench.errors import StaleDecision, UserError
 from workbench.policies import accept_rules
+from workbench.proposers.binding import find_gradient
 from workbench.records import (
     Decision,
     Event,
@@ -148,7 +149,8 @@ class SessionLog:
         Its files are written to `path` if given, a folder for a form of several; a file that differs stays.
         """
         source = self.version(reference).proposal.candidate.source
-        files = exports.write(form, source, self.problem, self.facts, self.device)
+        gradient = find_gradient(self.facts) if form == "custom-op" else None
+        files = exports.write(form, source, self.problem, self.facts, self.device, gradient)
         if path is not None:
             targets = {Path(path) / name: text for name, text in files.items()}
             for target, text in targets.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.codegen.exports.rows import RowsGradient
 from workbench.errors import UserError
 from workbench.records import Facts, Problem
 
@@ -9,8 +10,12 @@ BENCHMARKS = ("flashinfer-bench", "sol-execbench")  # forms of several files
 FORMS = ("kernelbench", "custom-op", *BENCHMARKS)
 
 
-def write(form: str, source: str, problem: Problem, facts: Facts, device: str) -> dict[str, str]:
+def write(
+    form: str, source: str, problem: Problem, facts: Facts, device: str, gradient: RowsGradient | None = None
+) -> dict[str, str]:
     """The files of a version in a form: name -> text, the main one first; a form of one file has no name for it.
+
+    `gradient`: what an operator's backward pass has kernels for.
 
     Raises `UserError` for an unknown form, or a version that cannot have it.
     """
@@ -19,7 +24,7 @@ def write(form: str, source: str, problem: Problem, facts: Facts, device: str) -
     if form == "custom-op":
         from workbench.codegen.exports.custom_op import write_custom_op  # late: libcst
 
-        return {"": write_custom_op(source, problem, facts)}
+        return {"": write_custom_op(source, problem, facts, gradient)}
     if form in BENCHMARKS:
         from workbench.codegen.exports.benchmarks import write_benchmark
 

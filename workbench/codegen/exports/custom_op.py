@@ -7,14 +7,16 @@ import hashlib
 import importlib.resources
 import re
 
+from workbench.codegen.exports.gradients import write_gradient
 from workbench.codegen.exports.merge import join_modules, keep_needed, rename
+from workbench.codegen.exports.rows import RowsGradient
 from workbench.codegen.specialise.file import format_source
 from workbench.errors import UserError
 from workbench.problems import with_settings
 from workbench.records import Facts, Operation, Problem
 
 NAMESPACE = "cutegen"
-RESERVED = ("OPERATOR", "ModelNew")
+RESERVED = ("OPERATOR", "ModelNew", "GRADIENT")
 MODEL = """
 OPERATOR = define_operator("{operator}", "{schema}")
 
@@ -22,15 +24,24 @@ OPERATOR = define_operator("{operator}", "{schema}")
 class ModelNew(OperatorModule, KernelModule):
     operator = OPERATOR
     model = {model}
-
+{attributes}
     def forward(self, {inputs}):
         {results} = self.apply_operator({operands})
         return {returned}
 """
 
 
-def write_custom_op(source: str, problem: Problem, facts: Facts) -> str:
-    """The file of a version with the text `source`. Raises `UserError` where no operator can be made, with why not."""
+ATTRIBUTES = """    gradient = GRADIENT
+    rows = {rows}
+    arguments = {arguments}
+"""
+
+
+def write_custom_op(source: str, problem: Problem, facts: Facts, gradient: RowsGradient | None = None) -> str:
+    """The file of a version with the text `source`; with `gradient` the backward pass has kernels of its own.
+
+    Raises `UserError` where no operator can be made, with why not.
+    """
     refuse(problem, facts)
     library = importlib.resources.files("workbench.kernels").joinpath("custom_op.py").read_text(encoding="utf-8")
     reference = keep_needed(with_settings(problem.source, problem.settings), {"Model"})
@@ -40,9 +51,14 @@ def write_custom_op(source: str, problem: Problem, facts: Facts) -> str:
     title = ast.get_docstring(ast.parse(source)) or problem.name
     operator = name_operator(problem, source)
     arguments = facts.forward_arguments
+    attributes = ""
+    if gradient is not None:
+        text = write_gradient(gradient, operator, text, problem.name, RESERVED)
+        attributes = ATTRIBUTES.format(rows=dict(gradient.operands), arguments=arguments)
     results = [f"y{number}" for number in range(len(facts.cases[0].outputs))]
     model = MODEL.format(
         operator=operator,
+        attributes=attributes,
         schema=make_schema(facts),
         model="Model_of_reference" if "class Model_of_reference" in text else "Model",
         inputs=", ".join(argument + default_of(reference, argument) for argument in arguments),

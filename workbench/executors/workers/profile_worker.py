@@ -196,9 +196,11 @@ def _zero_inputs(job: Job, case: Case) -> Values:
 
 
 def _l2_share(job: Job) -> float:
-    """The least bytes of the job's first case as a share of those of the full one, at most 1."""
-    known = {work.case: work.least_bytes for work in job.facts.work}
-    own, full = known.get(job.cases[0]), known.get("full")
+    """The bytes of inputs and parameters at the job's first case as a share of those of the full one, at most 1."""
+    read = {case.name: sum(spec.size_bytes for spec in case.inputs) for case in job.facts.cases}
+    state = [spec for spec in job.facts.full if spec.name.startswith(("param:", "buffer:"))]
+    own = read.get(job.cases[0], 0) + sum(spec.size_bytes for spec in job.facts.parameters if state)
+    full = read.get("full", 0) + sum(spec.size_bytes for spec in state)
     return min(own / full, 1.0) if own and full else 1.0
 
 

@@ -6,7 +6,8 @@ memory. Used in workers only: it imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import ModuleType
 
 import torch
@@ -23,8 +24,23 @@ SEED = 2
 MOST_BYTES = 1 << 30  # of the integer inputs of a case; larger ones are not made
 
 
+@dataclass(slots=True)
+class _Unmade:
+    """Zeros in place of a large tensor, and the calls that would have made it: the first returns it, others change it."""
+
+    zeros: torch.Tensor
+    calls: list[Callable[[], object]]
+
+
 class UnmadeFloats(UncompiledMode):
-    """Large floating-point results are zeros whose memory is mapped on first use; nothing is drawn or computed."""
+    """Large floating-point results are zeros whose memory is mapped on first use; nothing is drawn or computed.
+
+    Those that integers or small tensors are computed from (`torch.rand(edges) < p`) are made after all, when they are.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unmade: dict[int, _Unmade] = {}  # by the address of the memory
 
     def __torch_dispatch__(
         self,
@@ -34,15 +50,34 @@ class UnmadeFloats(UncompiledMode):
         kwargs: dict[str, object] | None = None,
     ) -> object:
         given = kwargs or {}
-        tensors = [value for value in tree_leaves([args, given]) if isinstance(value, torch.Tensor)]
-        if func.is_view or func.namespace != "aten" or (tensors and not any(map(_is_large, tensors))):
+        tensors = _tensors_of(args, given)
+        unmade = [value for value in tensors if _address(value) in self.unmade]
+        if func.is_view or func.namespace != "aten" or (tensors and not unmade):
             return func(*args, **given)
-        if func._schema.is_mutable:
-            return args[0] if isinstance(args[0], torch.Tensor) and _is_large(args[0]) else func(*args, **given)
-        made = self._run_on_meta(func, args, given)
+
+        def call() -> object:
+            self._make(_tensors_of(args, given))
+            return func(*args, **given)
+
+        if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and _address(args[0]) in self.unmade:
+            self.unmade[_address(args[0])].calls.append(call)
+            return args[0]
+        made = None if func._schema.is_mutable else self._run_on_meta(func, args, given)
         if isinstance(made, torch.Tensor) and _is_large(made):
-            return _make_zeros(made)
-        return func(*args, **given)
+            zeros = _make_zeros(made)
+            self.unmade[_address(zeros)] = _Unmade(zeros, [call])
+            return zeros
+        return call()
+
+    def _make(self, tensors: list[torch.Tensor]) -> None:
+        """Fill those of the tensors that are not made."""
+        for tensor in tensors:
+            found = self.unmade.pop(_address(tensor), None)
+            if found is not None:
+                first, *others = found.calls
+                found.zeros.copy_(first())
+                for change in others:
+                    change()
 
     @staticmethod
     def _run_on_meta(func: torch._ops.OpOverload, args: tuple[object, ...], given: dict[str, object]) -> object:
@@ -60,6 +95,14 @@ class UnmadeFloats(UncompiledMode):
             )
         except (RuntimeError, TypeError, NotImplementedError):  # results whose shape depends on values
             return None
+
+
+def _tensors_of(*values: object) -> list[torch.Tensor]:
+    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+def _address(value: torch.Tensor) -> int:
+    return int(value.untyped_storage().data_ptr())
 
 
 def _is_large(value: torch.Tensor) -> bool:

@@ -37,7 +37,7 @@ def describe_l2(l2: L2Traffic) -> str:
     scaled = (
         ""
         if l2.share == 1
-        else f", {l2.share:.2%} of the device's, as this case has that share of the full case's bytes"
+        else f", {l2.share:.2%} of the device's, as the inputs of this case have that share of the full case's bytes"
     )
     unseen = f"; {format_amount(l2.unseen_bytes)} bytes of bulk copies are not in it" if l2.unseen_bytes else ""
     return f"{loads}{again} (modelled: L2 of {size}{scaled}, {l2.in_flight} CTAs in flight, empty at the start){unseen}"
