@@ -16,6 +16,7 @@ from workbench.errors import UserError
 from workbench.graphs.conversion import from_edges
 from workbench.graphs.graph import Graph, Ints, permute
 
+COMMUNITY_NODES = 200  # nodes of a planted community in the mean, where only the number of nodes is given
 RMAT_SHARES = (0.57, 0.19, 0.19, 0.05)  # of the quadrants, as Graph500 has them
 
 

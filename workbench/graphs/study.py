@@ -13,7 +13,7 @@ from workbench.graphs import datasets
 from workbench.graphs.batches import Policy, PolicyName
 from workbench.graphs.communities import METHODS, Relabelled, relabel
 from workbench.graphs.conversion import HOW_TO_GET
-from workbench.graphs.generators import GENERATORS, Nodes
+from workbench.graphs.generators import COMMUNITY_NODES, GENERATORS, Nodes
 from workbench.graphs.graph import Graph
 from workbench.graphs.locality import CacheModel
 from workbench.records import record
@@ -21,8 +21,6 @@ from workbench.records import record
 if TYPE_CHECKING:
     from workbench.graphs.models import ModelName
     from workbench.graphs.training import Result
-
-COMMUNITY_NODES = 200  # nodes of a planted community in the mean
 
 
 @record

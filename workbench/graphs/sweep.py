@@ -56,7 +56,7 @@ def list_policies(
     like = like or Policy()
     found = []
     for seed in seeds:
-        points = [("comm-rand", mix, p) for mix in mixes for p in shares]
+        points = [("comm-rand", float(mix), float(p)) for mix in mixes for p in shares]  # 0 and 0.0 are one key
         # without randomness in the order, the neighbours follow the structure too
         points += [(name, 1.0, 1.0 if name == "norand" else 0.5) for name in baselines]
         for name, mix, p in points:

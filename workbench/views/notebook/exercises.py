@@ -126,7 +126,44 @@ def _percent_without_cluster(session: Session) -> float:
     return 100 * (min(at for at, cluster in times if cluster == (1, 1)) / min(at for at, _ in times) - 1)
 
 
+def _check_knobs(answer: object, session: Session) -> str:
+    """Half the unique rows of random batches, and 3 bits of labels, on the graph of tutorial 10."""
+    from workbench.graphs.batches import MiniBatches, Policy
+    from workbench.graphs.communities import relabel
+    from workbench.graphs.generators import Nodes, stochastic_block_model
+    from workbench.graphs.locality import measure_batches, summarise
+
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        return "give a pair: (mix, p)"
+    graph = relabel(stochastic_block_model(8000, 40, 12, given=Nodes(features=32)), "louvain").graph
+    found = []
+    for mix, p in (answer, (1.0, 0.5)):
+        try:
+            made = MiniBatches(graph, Policy(mix=mix, p=p, batch=256))
+        except UserError as error:
+            return str(error)
+        found.append(summarise(measure_batches(graph, list(made.epoch(0)))))
+    rows, bits = found[0].unique_rows / found[1].unique_rows, found[0].label_bits
+    return "" if rows <= 0.5 and bits >= 3 else f"that reads {rows:.0%} of the rows, with {bits:.2f} bits of labels"
+
+
 EXERCISES = {
+    "knobs": Exercise(
+        hints=(
+            "mix decides how many communities, and so how many labels, a batch can have.",
+            "Try mix 0.25 with a p above 0.5; the sliders show both figures.",
+        ),
+        test=_check_knobs,
+        solution="(0.25, 0.9)",
+    ),
+    "cache-rows": Exercise(
+        hints=(
+            "A row of the features is 32 float32.",
+            "The cache model has 64 KiB, and a row takes one line of 128 bytes.",
+        ),
+        test=_number_test(lambda s: 65536 // 128, "rows that the cache holds"),
+        solution="64 * 1024 // (32 * 4)",
+    ),
     "least-bytes": Exercise(
         hints=(
             "Softmax reads every element once and writes every element once, if nothing is read twice.",

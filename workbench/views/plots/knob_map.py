@@ -14,7 +14,7 @@ from workbench.records import record
 from workbench.views.plots.colours import blend, readable_ink
 from workbench.views.plots.heat_map import PALE
 from workbench.views.plots.roofline import MEASURED
-from workbench.views.plots.svg import QUIET, WIDTH, draw_svg, draw_text, draw_titled, figure_layout
+from workbench.views.plots.svg import QUIET, WIDTH, draw_svg, draw_text, draw_titled, figure_layout, html_figure
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 
 if TYPE_CHECKING:
@@ -98,10 +98,11 @@ def draw_knobs(studied: Studied) -> MimeBundle:
     )
     text, page = _table(studied.results, f"{title}; {note}")
     labels = [f"{value:g}" for value in columns], [f"{value:g}" for value in rows]
+    drawing = _draw_svg(title, note, *labels, panels)
     return MimeBundle(
         text,
-        html=page,
-        svg=_draw_svg(title, note, *labels, panels),
+        html=html_figure(drawing, page),
+        svg=drawing,
         plotly=_make_figure(title, note, *labels, panels),
     )
 

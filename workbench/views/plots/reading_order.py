@@ -16,10 +16,11 @@ from workbench.views.plots.svg import (
     draw_text,
     draw_titled,
     draw_vertical_rule,
+    html_figure,
 )
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table
 
-LEFT, RIGHT, TOP, BOTTOM = 62, WIDTH - 8, 46, 226  # pixels of the plot
+LEFT, RIGHT, TOP, BOTTOM = 62, WIDTH - 8, 58, 238  # pixels of the plot
 DOTS = 2500  # reads that are drawn at most, evenly spread
 BATCHES = 4  # mini-batches that are looked at
 
@@ -48,7 +49,8 @@ def draw_reads(graph: Graph, policy: Policy, cache: CacheModel | None = None) ->
         body.append(_draw_figure(BOTTOM + 34 + 22 * n, name, written, share))
     text, page = render_table(["figure", "value"], [row[:2] for row in rows], title)
     described = "; ".join(f"{name} {written}" for name, written, _ in rows)
-    return MimeBundle(text, html=page, svg=draw_svg(BOTTOM + 40 + 22 * len(rows), title, described, body))
+    drawing = draw_svg(BOTTOM + 40 + 22 * len(rows), title, described, body)
+    return MimeBundle(text, html=html_figure(drawing, page), svg=drawing)
 
 
 def _figures(graph: Graph, found: EpochLocality) -> list[tuple[str, str, float]]:
