@@ -28,6 +28,7 @@ def run_tuning(arguments: argparse.Namespace) -> int:
 
 
 FUNCTIONS: Mapping[str, CommandFunction] = {
+    "alike": sessions.find_alike,
     "calibrate": profiling.calibrate,
     "demo": loop.demo,
     "diagnose": profiling.diagnose,

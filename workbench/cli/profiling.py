@@ -52,6 +52,7 @@ def profile(arguments: argparse.Namespace) -> int:
 def diagnose(arguments: argparse.Namespace) -> int:
     """Diagnose a candidate file, or a version of a stored session; or make the version that follows an advice."""
     from workbench.views.text.diagnosis import diagnosis_report, file_way, session_way
+    from workbench.views.text.rules_page import program_rules
 
     if arguments.apply is not None and not arguments.session:
         raise UserError("--apply makes a version of a stored session: name it with --session NAME")
@@ -68,7 +69,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
             if arguments.session
             else file_way(version, arguments.spec)
         )
-        made = diagnosis_report(version, found, way)
+        made = diagnosis_report(version, found, way, program_rules(version, session.problem))
         echo(str(made))
         if arguments.html:
             _write_page(arguments.html, f"diagnosis of v{version.number}", made)

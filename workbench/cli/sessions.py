@@ -1,4 +1,4 @@
-"""`cutegen problem`, `diff`, `export`, `history` and `verify`. `create_session` is for all commands."""
+"""`cutegen problem`, `alike`, `diff`, `export`, `history` and `verify`. `create_session` is for all commands."""
 
 from __future__ import annotations
 
@@ -173,6 +173,30 @@ def energy(arguments: argparse.Namespace) -> int:
     if wants_json():
         front = {point.version for point in find_front(points)}
         print_json([{**to_plain(point), "on_front": point.version in front} for point in points])
+    return OK
+
+
+def find_alike(arguments: argparse.Namespace) -> int:
+    """Print the kernels that are like a file, a program, or a version of a stored session in structure."""
+    from workbench.views.text.alike_page import alike_page, sketch_text, sketch_version
+
+    if bool(arguments.candidate) == bool(arguments.session):
+        raise UserError("give a file or a program, or --session NAME [--version v2]: one of the two")
+    if arguments.candidate:
+        path = Path(arguments.candidate)
+        is_file = "\n" not in arguments.candidate and "(" not in arguments.candidate and path.is_file()
+        text = path.read_text(encoding="utf-8", errors="replace") if is_file else arguments.candidate
+        if not is_file and path.suffix == ".py":
+            raise UserError(f"there is no file {path}; give a file, or a muCUTLASS program in quotes")
+        shown = alike_page(sketch_text(text, path.name if is_file else "the program"))
+    else:
+        with _open_stored(arguments.session) as session:
+            version = session.version(arguments.chosen or "best")
+            shown = alike_page(sketch_version(version), session.versions)
+    if wants_json():
+        print_json({"text": str(shown)})
+    else:
+        print_text(str(shown))
     return OK
 
 

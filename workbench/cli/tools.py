@@ -64,9 +64,11 @@ def landscape(arguments: argparse.Namespace) -> int:
     from workbench import landscapes
     from workbench.views.plots.heat_map import heat_map, parse_where
     from workbench.views.plots.landscape import landscape_summary
+    from workbench.views.text.rules_page import with_rules
 
     if arguments.spec:
-        shown = heat_map(_find_landscape(arguments), arguments.x, arguments.y, parse_where(arguments.where))
+        place = _find_landscape(arguments)
+        shown = with_rules(heat_map(place, arguments.x, arguments.y, parse_where(arguments.where)), place)
     else:
         _refuse_given(arguments, "the summary of all problems has no settings: name a problem, or leave out")
         shown = landscape_summary(tuple(landscapes.landscapes().values()))

@@ -26,6 +26,7 @@ from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 from workbench.protocols import PLAIN, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, Version
+from workbench.structure.kernels.equality import TriedPrograms
 
 RANKS = ("ladder", "roi", "advice")
 NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "sixteen": 16}
@@ -283,7 +284,7 @@ class Planner(Proposer):
         self, ask: Ask, found: Computation, rungs: tuple[Rung, ...], ordered: tuple[Rung, ...]
     ) -> Iterator[Event | Proposal]:
         """Proposals of the rungs that were not tried, in order; a note for one that cannot be compiled."""
-        tried = {version.proposal.candidate.program for version in ask.history}
+        tried = TriedPrograms(version.proposal.candidate.program for version in ask.history)
         banned = _banned_settings(ask.constraints)
         for rung in ordered:
             program = write_program(found, rung, ask.arch)

@@ -30,6 +30,7 @@ from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import MimeBundle
 from workbench.views.text.problem_card import describe_problem
 from workbench.views.text.profile_report import profile_report
+from workbench.views.text.rules_page import program_rules, with_rules
 
 Handler = Callable[[Namespace, str | None, Notebook], object]
 
@@ -109,7 +110,8 @@ def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
         return show_verdict(state, made) if made is not None else MimeBundle(state.last_note)
     found = session.diagnose(number, arguments.by, again=arguments.again)
     version = session.version(number)
-    return diagnosis_report(version, found, notebook_way(version, has_model=session.has_model))
+    way = notebook_way(version, has_model=session.has_model)
+    return diagnosis_report(version, found, way, program_rules(version, session.problem))
 
 
 def show_diff(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -166,7 +168,14 @@ def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> o
     place = landscapes.find_near(state.session.problem, state.session.device)
     if place is None:
         raise UserError(landscapes.not_recorded(state.session.problem))
-    return heat_map(place, arguments.x, arguments.y, parse_where(arguments.where))
+    return with_rules(heat_map(place, arguments.x, arguments.y, parse_where(arguments.where)), place)
+
+
+def find_alike(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    """Kernels that are like a version in structure."""
+    from workbench.views.text.alike_page import alike_page, sketch_version
+
+    return alike_page(sketch_version(state.session.version(arguments.version)), state.session.versions)
 
 
 def show_source(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -298,6 +307,7 @@ HANDLERS: Mapping[str, Handler] = {
     "diagnose": diagnose,
     "diff": show_diff,
     "landscape": show_landscape,
+    "alike": find_alike,
     "roofline": lambda arguments, cell, state: roofline.roofline(state.session),
     "energy": lambda arguments, cell, state: energy.plot_energy(state.session),
     "history": lambda arguments, cell, state: tables.history(state.session),

@@ -101,6 +101,31 @@ LOOK = (
             *(argument.only_in("shell") for argument in SIZES),
         ),
     ),
+    Command(
+        name="alike",
+        about="find kernels of a like structure: versions of the session, recorded programs, worked examples",
+        group="looking",
+        places=BOTH,
+        example='cutegen alike "softmax(x) .arch(sm_90a) .kept()"',
+        arguments=(
+            VERSION.only_in("notebook"),
+            Argument(
+                flags=("candidate",),
+                nargs="?",
+                default="",
+                about="a file with class ModelNew, or a muCUTLASS program",
+                places=("shell",),
+            ),
+            STORED_SESSION,
+            Argument(
+                flags=("--version",),
+                name="chosen",
+                default="",
+                about="with --session: the version (default best)",
+                places=("shell",),
+            ),
+        ),
+    ),
     Command(name="roofline", about="plot all versions in a roofline", group="looking"),
     Command(
         name="energy",

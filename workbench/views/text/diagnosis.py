@@ -11,8 +11,10 @@ from workbench.probes import directives
 from workbench.probes.moving import write_moved
 from workbench.records import Advice, Diagnosis, Version
 from workbench.search import Example
+from workbench.structure.kernels.kernel_rules import KernelRule
 from workbench.views.plots import measures, svg
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds
+from workbench.views.text.rules_page import rules_block
 
 MOST_EXAMPLES = 3  # advice with an example beside it
 COLUMNS = 108
@@ -21,21 +23,26 @@ MARKS = {"high": "▲", "medium": "△", "low": "▽"}
 Way = Callable[[Advice], str]  # how to make the change
 
 
-def diagnosis_report(version: Version, found: Diagnosis, way: Way) -> MimeBundle:
-    """The diagnosis as text and HTML. `way` says how to make the change of an advice, such as one command."""
+def diagnosis_report(version: Version, found: Diagnosis, way: Way, rules: Sequence[KernelRule] = ()) -> MimeBundle:
+    """The diagnosis as text and HTML. `way` says how to make the change of an advice, such as one command.
+
+    `rules` are those of recorded landscapes on whose slow side the version is.
+    """
     source = version.proposal.candidate.source
     head = _head(version, found)
     shown = () if found.exhausted else found.advice
     blocks = [_Block(number, advice, source, way(advice)) for number, advice in enumerate(shown, 1)]
     skipped = _skipped(found)
-    text = "\n".join([*head, *(block.text() for block in blocks), *([skipped] if skipped else [])])
+    told = rules_block(rules) if rules and not found.exhausted else MimeBundle("")
+    parts = [*head, *(block.text() for block in blocks), *filter(None, (told.text, skipped))]
+    text = "\n".join(parts)
     page = "".join(f'<p style="margin:2px 0">{html.escape(line.strip())}</p>' for line in head[1:])
     folded = f"<details><summary>{len(found.skipped)} probes were not asked</summary>{html.escape(skipped)}</details>"
     return MimeBundle(
         text,
         html=(
             f'<div style="max-width:900px"><p style="margin:2px 0"><strong>{html.escape(head[0])}</strong></p>{page}'
-            f"{''.join(block.html() for block in blocks)}{folded if skipped else ''}</div>"
+            f"{''.join(block.html() for block in blocks)}{told.html}{folded if skipped else ''}</div>"
         ),
         svg=measures.draw_measures([measure for advice in shown for measure in advice.evidence]),
     )

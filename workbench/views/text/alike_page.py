@@ -1,0 +1,62 @@
+"""Kernels that are alike in structure: of the session, of the recorded landscapes, and of the worked examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.errors import ProgramError, UserError
+from workbench.records import Version
+from workbench.structure.kernels.retrieval import (
+    Sketch,
+    example_kernels,
+    find_alike,
+    recorded_kernels,
+    sketch_program,
+    sketch_source,
+)
+from workbench.views.text.mime_bundle import MimeBundle, render_table
+
+LONGEST = 100  # characters of a program that are shown
+
+
+def sketch_version(version: Version) -> tuple[Sketch, ...]:
+    """The sketches of a version: of its source, and of its program if it has one."""
+    candidate, name = version.proposal.candidate, f"v{version.number}"
+    found = [sketch_source(candidate.source, name, version.proposal.title)]
+    if candidate.program:
+        found.append(sketch_program(candidate.program, name, version.proposal.title))
+    return tuple(found)
+
+
+def sketch_text(text: str, name: str) -> tuple[Sketch, ...]:
+    """The sketch of a muCUTLASS program, or else of a Python source. Raises `UserError` for a text that is neither."""
+    try:
+        return (sketch_program(text, name),)
+    except ProgramError as no_program:
+        try:
+            return (sketch_source(text, name),)
+        except UserError as no_source:
+            raise UserError(f"{name} is neither a muCUTLASS program ({no_program}) nor Python ({no_source})") from None
+
+
+def alike_page(wanted: Sequence[Sketch], versions: Sequence[Version] = ()) -> MimeBundle:
+    """What is most like a kernel, whose sketches are given: in each of three places up to three kernels."""
+    name = wanted[0].name
+    own = [sketch for version in versions if f"v{version.number}" != name for sketch in sketch_version(version)]
+    best = max(wanted, key=lambda one: one.form == "program")  # a program says more than its code
+    rows = []
+    for place, pool in (("this session", own), ("recorded", recorded_kernels()), ("example", example_kernels())):
+        sketch = best if any(one.form == best.form for one in pool) else wanted[0]
+        rows += [
+            [f"{one.share:.0%}", place, one.sketch.name, _describe(one.sketch)] for one in find_alike(sketch, pool)
+        ]
+    if not rows:
+        return MimeBundle(f"nothing recorded or shipped has a structure in common with {name}")
+    text, page = render_table(["in common", "where", "kernel", "what it is"], rows, f"kernels that are like {name}")
+    return MimeBundle(text, html=page)
+
+
+def _describe(sketch: Sketch) -> str:
+    said = sketch.text if sketch.form == "program" else sketch.about
+    said = " ".join(said.split())
+    return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
