@@ -1,4 +1,4 @@
-"""sddmm and segment_softmax against torch on the emulator: heads, odd sizes, empty and long rows; rejections."""
+"""sddmm and segment_softmax against torch on the emulator: heads, odd sizes, empty and long rows, rejections."""
 
 from __future__ import annotations
 

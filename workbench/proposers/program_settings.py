@@ -12,8 +12,8 @@ def settings_of(program: str) -> set[Call]:
 
 
 def find_earlier_changes(program: str | None, rung: Rung, rungs: tuple[Rung, ...]) -> tuple[str, ...]:
-    """Titles of the earlier rungs on which a rung is built and which the baseline's program has not: they were rejected,
-    or taken in part. So a version's title never leaves out what else it changes.
+    """Titles of the earlier rungs on which a rung is built and which the baseline's program has not: they were
+    rejected, or taken in part. So a version's title never leaves out what else it changes.
     """
     own = settings_of(program) if program else set()
     return tuple(
