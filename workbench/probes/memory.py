@@ -106,7 +106,9 @@ class L2Locality(KernelProbe):
     classes = frozenset({"memory", "compute", "latency"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: DRAM traffic of the call over AGAIN times the problem's least bytes."""
+        """Trigger: DRAM traffic of the call over AGAIN times the problem's least bytes, or sectors that the emulated L2
+        loads more than AGAIN times in the mean.
+        """
         if bound is None or not bound.least_bytes:
             return None
         several = len(profile.kernels) > 1

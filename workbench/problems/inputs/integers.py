@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 30  # of the integer inputs of a case; larger ones are not mad
 
 @dataclass(slots=True)
 class _Unmade:
-    """Zeros in place of a large tensor, and the calls that would have made it: the first returns it, others change it."""
+    """Zeros in place of a large tensor, and the calls that would have made it: one returns it, others change it."""
 
     zeros: torch.Tensor
     calls: list[Callable[[], object]]

@@ -1,0 +1,201 @@
+"""The aggregation over compressed rows against torch and PyTorch Geometric, as called, on an H100 or H200.
+
+    python tests/bench/aggregate_on_gpu.py --out results.json [--graphs 10] [--columns 128] [--limit-s 500]
+    python tests/bench/aggregate_on_gpu.py --dry-run             (small graphs on the emulator: no GPU, no times)
+
+Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3) and its rows are those of a mini-batch,
+or of the whole graph. Programs are first compared with float64. Times are CUDA events around one call, L2 flushed
+before it, all sides in turn, medians. `share_of_copy` is the rate on unique bytes (each row of x that is named, indices,
+offsets and the result once) over that of a copy in the same run. `speedup` is against the fastest of torch.sparse.mm,
+segment_reduce, index_add and torch_geometric's own, if it is installed. The geometric mean of the speed-ups comes last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from workbench.codegen import compile_program
+from workbench.graphs.batches import MiniBatches, Policy
+from workbench.graphs.generators import Nodes, barabasi_albert, rmat, stochastic_block_model
+from workbench.graphs.graph import Graph
+from workbench.language import Binding
+
+INIT = "def __init__(self):\n    super().__init__()\n"
+NAMES = ("x", "indptr", "indices")
+SETTINGS = (
+    ".rows(8) .threads_per_row(32) .unroll(4)",
+    ".rows(8) .threads_per_row(32) .unroll(8)",
+    ".rows(2) .threads_per_row(32) .split(4) .unroll(4)",
+    ".rows(2) .threads_per_row(32) .unroll(4)",
+    ".rows(2) .threads_per_row(32) .split(8) .unroll(2)",
+)
+ROUNDS, KNOBS = 20, ((1.0, 0.5), (0.125, 1.0))  # (mix, p): random, and the paper's recommended point
+Call = Callable[[], torch.Tensor]
+Case = tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def make_graphs(count: int, nodes: int, columns: int) -> list[Graph]:
+    """So many graphs of three kinds, in turn."""
+    given = Nodes(features=columns)
+    kinds: list[Callable[[int], Graph]] = [
+        lambda seed: stochastic_block_model(nodes, max(nodes // 200, 4), seed=seed, given=given),
+        lambda seed: rmat(int(math.log2(nodes)), seed=seed, given=given),
+        lambda seed: barabasi_albert(nodes, seed=seed, given=given),
+    ]
+    return [kinds[number % 3](number // 3) for number in range(count)]
+
+
+def make_cases(graph: Graph, roots: int, device: str) -> list[Case]:
+    """(name, x, indptr, indices) of the whole graph, and of a mini-batch at each of KNOBS where it has communities."""
+    whole = torch.from_numpy(graph.features).to(device)
+    found = [(f"{graph.name} whole", whole, *to_device(graph.indptr, graph.indices, device))]
+    for mix, p in KNOBS if graph.community is not None else ():
+        batches = MiniBatches(graph, Policy(mix=mix, p=p, batch=roots, fanouts=(10, 10)))
+        batch = next(iter(batches.epoch(0)))
+        name = f"{graph.name} batch, mix {mix:g}, p {p:g}"
+        found.append((name, whole, *to_device(batch.indptr, batch.reads(), device)))
+    return found
+
+
+def to_device(indptr: np.ndarray, indices: np.ndarray, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Offsets and indices as int64 on the device, as torch's own functions want them."""
+    return torch.from_numpy(indptr).to(device), torch.from_numpy(indices.astype(np.int64)).to(device)
+
+
+def load(program: str, folder: Path) -> Any:
+    """The module of a program."""
+    path = folder / f"candidate_{abs(hash(program))}.py"
+    path.write_text(compile_program(program, Binding(init_source=INIT, forward_arguments=NAMES)))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ModelNew()
+
+
+def make_others(x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor) -> dict[str, Call]:
+    """What people call for the same sum; what is made once for a graph is made here."""
+    rows = torch.repeat_interleave(torch.arange(len(indptr) - 1, device=x.device), indptr.diff())
+    ones = torch.ones(len(indices), dtype=x.dtype, device=x.device)
+    matrix = torch.sparse_csr_tensor(indptr, indices, ones, (len(indptr) - 1, len(x)))
+    found: dict[str, Call] = {
+        "torch.sparse.mm": lambda: torch.sparse.mm(matrix, x),
+        "segment_reduce": lambda: torch.segment_reduce(x[indices], "sum", offsets=indptr),
+        "index_add": lambda: x.new_zeros(len(indptr) - 1, x.shape[1]).index_add_(0, rows, x[indices]),
+    }
+    if importlib.util.find_spec("torch_geometric"):
+        from torch_geometric.utils import scatter
+
+        found["torch_geometric scatter"] = lambda: scatter(x[indices], rows, 0, len(indptr) - 1, "sum")
+    return found
+
+
+def timed(sides: dict[str, Call], flush: torch.Tensor) -> dict[str, float]:
+    """Median seconds of each side, L2 flushed before every call, all in turn."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for side in sides.values():
+        side()
+    for _ in range(ROUNDS):
+        for name, side in sides.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            flush.zero_()
+            start.record()
+            side()
+            end.record()
+            torch.cuda.synchronize()
+            times[name].append(start.elapsed_time(end) / 1e3)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def count_unique_bytes(x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor) -> int:
+    """Bytes of each row of x that is named, of offsets, indices and the result, each once."""
+    row = x.shape[1] * x.element_size()
+    return (indices.unique().numel() + len(indptr) - 1) * row + 8 * (len(indptr) + len(indices))
+
+
+def measure(case: Case, folder: Path, flush: torch.Tensor | None, copy_rate: float) -> dict[str, Any]:
+    """One case: programs that are wrong, and the times of all others."""
+    name, *tensors = case
+    x, indptr, indices = tensors
+    row: dict[str, Any] = {"case": name, "edges": len(indices), "unique_bytes": count_unique_bytes(*tensors), "us": {}}
+    others = make_others(x, indptr, indices)
+    if flush is not None:
+        wanted = torch.segment_reduce(x.double()[indices], "sum", offsets=indptr)
+    else:
+        wanted = torch.segment_reduce(x.cpu().double()[indices.cpu()], "sum", offsets=indptr.cpu())
+    sides: dict[str, Call] = {}
+    for settings in SETTINGS:
+        model = load(f"aggregate(x, indptr, indices) .arch(sm_90a) {settings} .vector(4)", folder)
+        error = float((model(x, indptr, indices).to(wanted.device).double() - wanted).abs().max())
+        row.setdefault("errors", {})[settings] = error
+        if error <= 1e-4 * float(wanted.abs().max()):
+            sides[settings] = lambda model=model: model(x, indptr, indices)  # type: ignore[misc]
+    row["wrong"] = [settings for settings in SETTINGS if settings not in sides]
+    if flush is None:
+        return row
+    seconds = timed({**sides, **others}, flush)
+    row["us"] = {side: value * 1e6 for side, value in seconds.items()}
+    ours, theirs = min(seconds[side] for side in sides), min(seconds[side] for side in others)
+    row |= {"share_of_copy": row["unique_bytes"] / ours / copy_rate, "speedup": theirs / ours}
+    return row
+
+
+def main() -> int:
+    """All graphs; written after every case."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--graphs", type=int, default=10)
+    parser.add_argument("--nodes", type=int, default=1 << 19)
+    parser.add_argument("--columns", type=int, default=128)
+    parser.add_argument("--roots", type=int, default=4096)
+    parser.add_argument("--limit-s", type=float, default=500)
+    parser.add_argument("--dry-run", action="store_true")
+    options = parser.parse_args()
+    began, rows, flush, copy_rate, device = time.monotonic(), list[dict[str, Any]](), None, 1.0, "cpu"
+    if options.dry_run:
+        options.graphs, options.nodes, options.columns, options.roots = 3, 512, 12, 64
+    else:
+        device, flush = "cuda", torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+        source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
+        copy_rate = 2 * source.numel() / timed({"copy": lambda: target.copy_(source)}, flush)["copy"]
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; a copy moves {copy_rate / 1e12:.2f} TB/s")
+        del source, target
+    out = options.out or (None if options.dry_run else Path(os.environ.get("OUT", ".")) / "aggregate_on_gpu.json")
+    with tempfile.TemporaryDirectory() as folder:
+        for graph in make_graphs(options.graphs, options.nodes, options.columns):
+            for case in make_cases(graph, options.roots, device):
+                if time.monotonic() - began > options.limit_s:
+                    print(f"stopped at {case[0]}: over {options.limit_s:.0f} s")
+                    break
+                if options.dry_run:
+                    from workbench.emulator import emulated
+
+                    with emulated(arch="sm_90a", device="H200"):
+                        rows.append(measure(case, Path(folder), None, 1.0))
+                else:
+                    rows.append(measure(case, Path(folder), flush, copy_rate))
+                print(json.dumps({key: value for key, value in rows[-1].items() if key != "errors"}), flush=True)
+                if out is not None:
+                    out.write_text(json.dumps({"copy_bytes_per_s": copy_rate, "rows": rows}, indent=1))
+    if speedups := [row["speedup"] for row in rows if "speedup" in row]:
+        print(f"geometric mean of {len(speedups)} speed-ups: {math.prod(speedups) ** (1 / len(speedups)):.2f}")
+    return 1 if any(row["wrong"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
