@@ -67,7 +67,7 @@ def measure(arguments: argparse.Namespace, out: Path) -> None:
     policies.sort(key=lambda policy: (policy.seed, policy.name != "uniform"))
     cache = CacheModel(capacity_bytes=(256 << 10) if arguments.small else (8 << 20))
     for graph in make_graphs(arguments.small):
-        prepared = relabel(graph, "louvain")
+        prepared = relabel(graph, arguments.communities)
         print(
             f"{graph.name}: {graph.edges} edges, {prepared.count} communities, {prepared.prepare_s:.2f} s", flush=True
         )
@@ -144,6 +144,7 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--communities", default="rabbit", help="how communities are found")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60)

@@ -334,7 +334,7 @@ def mini_batches() -> str:
         "them saves few rows and costs accuracy.",
         comm_rand_on_gpu.tabulate(results),
         "Source: `results/cpu_minibatches.jsonl`, `tests/bench/comm_rand_on_gpu.py --small --device cpu --epochs 40 "
-        "--patience 4`.",
+        "--patience 4 --communities louvain`.",
     )
 
 

@@ -13,11 +13,13 @@ from workbench.graphs.graph import Graph, Ints
 if TYPE_CHECKING:
     import torch
 
+LEAST_COMMUNITIES = 16  # also of a graph that was shrunk for the emulator, so that the knobs still act
+
 
 @functools.lru_cache(maxsize=4)
 def _make_graph(nodes: int, degree: int) -> Graph:
     given = Nodes(features=1, classes=1, train=1.0, val=0.0)
-    communities = max(1, nodes // COMMUNITY_NODES)
+    communities = max(1, nodes // COMMUNITY_NODES, min(LEAST_COMMUNITIES, nodes // 8))
     return relabel(stochastic_block_model(nodes, communities, degree, given=given), "given").graph
 
 
@@ -33,9 +35,9 @@ def sample_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(indptr int64[rows + 1], indices int64[edges]): what the first layer of a mini-batch reads of all `nodes` rows.
 
-    The graph is a block model with contiguous communities of about 200 nodes; every node is a training node. `batch`
-    roots with two hops of `fanout` neighbours; mix and p are the knobs of `batches.Policy`. The same arguments give the
-    same rows.
+    The graph is a block model with contiguous communities of about 200 nodes, or 16 smaller ones where nodes are few.
+    Every node is a training node. `batch` roots with two hops of `fanout` neighbours; mix and p are the knobs of
+    `batches.Policy`. The same arguments give the same rows.
     """
     import torch
 
