@@ -126,6 +126,20 @@ def _percent_without_cluster(session: Session) -> float:
     return 100 * (min(at for at, cluster in times if cluster == (1, 1)) / min(at for at, _ in times) - 1)
 
 
+def _check_slowest_setting(answer: object, session: Session) -> str:
+    from workbench import landscapes
+    from workbench.structure.kernels.kernel_rules import rules_of_landscape
+
+    place = landscapes.find_near(session.problem, session.device)
+    rules = rules_of_landscape(place) if place else ()
+    if not rules:
+        return "no rule holds in the landscape of this session"
+    settings = [rule.slow.setting for rule in rules]
+    if answer not in settings:
+        return "give the name of a setting that a rule below the landscape names"
+    return "" if answer == settings[0] else f"another setting makes programs slower than {answer} does"
+
+
 EXERCISES = {
     "least-bytes": Exercise(
         hints=(
@@ -236,7 +250,23 @@ EXERCISES = {
         "/ place.frame().measured_s.min() - 1)",
     ),
 }
-_hints_given: dict[str, int] = {}
+_hints_given: dict[str, int] = {    "house-ego": Exercise(
+        hints=(
+            "The node with the outline counts, and all nodes that one edge joins to it.",
+            "It has three neighbours: two are in the triangle with it and each other, one is not.",
+        ),
+        test=_number_test(lambda s: 4, "nodes of the ego graph"),
+        solution="4",
+    ),
+    "slowest-setting": Exercise(
+        hints=(
+            "The rules below the landscape stand in the order of their effect.",
+            "A rule on `threads per row` is about the setting threads_per_row.",
+        ),
+        test=_check_slowest_setting,
+        solution="'parts'",
+    ),
+}
 
 
 def _current_session() -> Session | None:
