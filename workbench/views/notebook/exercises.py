@@ -249,8 +249,7 @@ EXERCISES = {
         solution="100 * (place.frame()[lambda f: f.correct & (f.cluster == '')].measured_s.min() "
         "/ place.frame().measured_s.min() - 1)",
     ),
-}
-_hints_given: dict[str, int] = {    "house-ego": Exercise(
+    "house-ego": Exercise(
         hints=(
             "The node with the outline counts, and all nodes that one edge joins to it.",
             "It has three neighbours: two are in the triangle with it and each other, one is not.",
@@ -267,6 +266,7 @@ _hints_given: dict[str, int] = {    "house-ego": Exercise(
         solution="'parts'",
     ),
 }
+_hints_given: dict[str, int] = {}
 
 
 def _current_session() -> Session | None:
