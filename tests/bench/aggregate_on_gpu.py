@@ -5,9 +5,10 @@
 
 Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3) and its rows are those of a mini-batch,
 or of the whole graph. Programs are first compared with float64. Times are CUDA events around one call, L2 flushed
-before it, all sides in turn, medians. `share_of_copy` is the rate on unique bytes (each row of x that is named, indices,
-offsets and the result once) over that of a copy in the same run. `speedup` is against the fastest of torch.sparse.mm,
-segment_reduce, index_add and torch_geometric's own, if it is installed. The geometric mean of the speed-ups comes last.
+before it, all sides in turn, medians. `share_of_copy` is the rate on unique bytes (each row of x that is named,
+indices, offsets and the result once) over that of a copy in the same run. `speedup` is against the fastest of
+torch.sparse.mm, segment_reduce, index_add and torch_geometric's own, if it is installed. The geometric mean of the
+speed-ups comes last.
 """
 
 from __future__ import annotations
