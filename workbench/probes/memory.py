@@ -113,9 +113,12 @@ class L2Locality(KernelProbe):
             return None
         several = len(profile.kernels) > 1
         moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, several) for item in profile.kernels)
-        ratio = max(moved / bound.least_bytes, _count_reloads(profile))
+        modelled, reloads = moved / bound.least_bytes, _count_reloads(profile)
+        ratio = max(modelled, reloads)
         if ratio <= AGAIN:
             return None
+        if reloads > modelled:  # the model of time has DRAM busy for each byte once
+            kernel = replace(kernel, busy={**kernel.busy, "DRAM": kernel.busy["DRAM"] * reloads / modelled})
         waits = kernel.explained_waiting("DRAM")
         if several:  # the call as a whole: its kernels are bound by the same bytes
             kernel = replace(kernel, share=1.0)

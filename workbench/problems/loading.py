@@ -29,6 +29,12 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+SPARSE = (
+    "sparse tensors have no shapes without data here: write the product as "
+    "torch.segment_reduce(x[indices] * values[:, None], 'sum', offsets=indptr), of which the planner has a kernel"
+)
+
+
 class _OwnModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports the person's own modules that a problem comes with."""
 
@@ -97,7 +103,8 @@ def problem_error(problem: Problem, module: ModuleType, error: Exception, what: 
     line = find_line(error, module.__file__ or "")
     text = next(iter(str(error).splitlines()), "")
     place = f"{problem.origin}:{line}" if line is not None else problem.origin
-    return ProblemError(f"{place}: {what}{type(error).__name__}: {text}")
+    hint = f"; {SPARSE}" if "compressed tensor" in text or "SparseCsr" in text else ""
+    return ProblemError(f"{place}: {what}{type(error).__name__}: {text}{hint}")
 
 
 def find_line(error: BaseException, path: str) -> int | None:
