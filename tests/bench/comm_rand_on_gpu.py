@@ -48,7 +48,7 @@ def make_graphs(small: bool) -> list[Graph]:
             rmat(13, 16, given=given),
             barabasi_albert(12_000, 7, given=given),
         ]
-    given = Nodes(features=128)
+    given = Nodes(features=128, classes=40, spread=24.0)  # so that an epoch does not suffice
     return [
         stochastic_block_model(120_000, 600, 18, given=given),
         rmat(17, 20, given=given),
