@@ -54,6 +54,9 @@ def _notebook(softmax: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         ("what-limits", {"kept": " DRAM "}, {"none": "L1"}, "no tested version"),
         ("what-limits", {"kept": "DRAM"}, {}, "empty"),
         ("what-limits", {"kept": "DRAM"}, "DRAM", "give a dict"),
+        ("house-ego", 4, 5, "5 is not it"),
+        ("slowest-setting", "parts", "unroll", "another setting"),
+        ("slowest-setting", "parts", "tile", "give the name"),
     ],
 )
 def test_right_answers_are_accepted_and_wrong_ones_get_a_reason(

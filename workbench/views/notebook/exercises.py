@@ -147,6 +147,20 @@ def _check_knobs(answer: object, session: Session) -> str:
     return "" if rows <= 0.5 and bits >= 3 else f"that reads {rows:.0%} of the rows, with {bits:.2f} bits of labels"
 
 
+def _check_slowest_setting(answer: object, session: Session) -> str:
+    from workbench import landscapes
+    from workbench.structure.kernels.kernel_rules import rules_of_landscape
+
+    place = landscapes.find_near(session.problem, session.device)
+    rules = rules_of_landscape(place) if place else ()
+    if not rules:
+        return "no rule holds in the landscape of this session"
+    settings = [rule.slow.setting for rule in rules]
+    if answer not in settings:
+        return "give the name of a setting that a rule below the landscape names"
+    return "" if answer == settings[0] else f"another setting makes programs slower than {answer} does"
+
+
 EXERCISES = {
     "knobs": Exercise(
         hints=(
@@ -271,6 +285,22 @@ EXERCISES = {
         test=_number_test(_percent_without_cluster, "percent"),
         solution="100 * (place.frame()[lambda f: f.correct & (f.cluster == '')].measured_s.min() "
         "/ place.frame().measured_s.min() - 1)",
+    ),
+    "house-ego": Exercise(
+        hints=(
+            "The node with the outline counts, and all nodes that one edge joins to it.",
+            "It has three neighbours: two are in the triangle with it and each other, one is not.",
+        ),
+        test=_number_test(lambda s: 4, "nodes of the ego graph"),
+        solution="4",
+    ),
+    "slowest-setting": Exercise(
+        hints=(
+            "The rules below the landscape stand in the order of their effect.",
+            "A rule on `threads per row` is about the setting threads_per_row.",
+        ),
+        test=_check_slowest_setting,
+        solution="'parts'",
     ),
 }
 _hints_given: dict[str, int] = {}
