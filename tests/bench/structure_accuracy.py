@@ -46,7 +46,7 @@ SYMBOLIC = {
     "no hash": {"use_hash": False},
     "no search": {"use_search": False},
 }
-NETWORKS = {"GIN": Gin, "self-explaining": SelfExplaining}
+NETWORKS = {"GIN": (Gin, 1), "self-explaining": (SelfExplaining, 1), "GIN, 5 times the epochs": (Gin, 5)}
 EPOCHS = {"graphs": 100, "nodes": 500}
 FOLDS = 10
 
@@ -58,7 +58,7 @@ def measure(name: str, method: str, fold: int) -> dict[str, Any]:
     train, test = list(folds)[fold]
     of_nodes = isinstance(data, datasets.NodeSet)
     if method in NETWORKS:
-        return _measure_network(NETWORKS[method], data, train, test, of_nodes)
+        return _measure_network(*NETWORKS[method], data, train, test)
     kind = SymGraphNodeClassifier if of_nodes else SymGraphClassifier
     items = nodes_of(data.graph) if of_nodes else data.graphs
     model = kind(radii=RADII.get(name, (1, 2)), **SYMBOLIC[method])
@@ -74,12 +74,13 @@ def measure(name: str, method: str, fold: int) -> dict[str, Any]:
     }
 
 
-def _measure_network(kind: type[Gin], data: Any, train: np.ndarray, test: np.ndarray, of_nodes: bool) -> dict[str, Any]:
-    if of_nodes:
-        model, seconds = train_on_nodes(kind, data.graph, data.labels, train, EPOCHS["nodes"], 0)
+def _measure_network(kind: type[Gin], times: int, data: Any, train: np.ndarray, test: np.ndarray) -> dict[str, Any]:
+    if isinstance(data, datasets.NodeSet):
+        model, seconds = train_on_nodes(kind, data.graph, data.labels, train, times * EPOCHS["nodes"], 0)
         found = predict(model, [data.graph])[test]
     else:
-        model, seconds = train_on_graphs(kind, [data.graphs[i] for i in train], data.labels[train], EPOCHS["graphs"], 0)
+        graphs = [data.graphs[i] for i in train]
+        model, seconds = train_on_graphs(kind, graphs, data.labels[train], times * EPOCHS["graphs"], 0)
         found = predict(model, [data.graphs[i] for i in test])
     return {"accuracy": round(float((found == data.labels[test]).mean()), 5), "seconds": round(seconds, 3)}
 

@@ -19,6 +19,7 @@ from workbench.structure.vocabulary import Counts, KnownStructure
 
 Genes = tuple[int, ...]
 OWN_GENES = 24  # structures that tell most of the labels have their own
+NEAR = 4  # predicates that it is not worth to go on searching to save
 LEVELS = (0, 1, 2, 4, 8, 16, 32)
 
 
@@ -26,12 +27,14 @@ LEVELS = (0, 1, 2, 4, 8, 16, 32)
 class SearchSettings:
     """The size of the search. `price` is the accuracy that one predicate must bring;
     in each of the `turns` another
-    quarter of the rows is kept apart."""
+    quarter of the rows is kept apart. The search ends early where `patience` generations bring nothing better, or
+    where nothing can be much better."""
 
     population: int = 12
     generations: int = 8
     price: float = 1e-4
     turns: int = 2
+    patience: int = 3
     most_leaves: int = 16
 
 
@@ -105,6 +108,9 @@ def search_granularities(
     for _ in range(settings.generations):
         people = sorted(people, key=_rank)[: settings.population]
         history.append(people[0])
+        stuck = len(history) > settings.patience and history[-1 - settings.patience].genes == people[0].genes
+        if stuck or people[0].fitness >= 1 - NEAR * settings.price:
+            break
         children = [_make_child(people, levels, drawn) for _ in range(settings.population)]
         people = [*people, *(judge(genes) for genes in children)]
         people = list({one.genes: one for one in people}.values())

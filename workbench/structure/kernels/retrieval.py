@@ -25,6 +25,7 @@ from workbench.structure.kernels.program_graphs import attributes_of_program, pr
 from workbench.structure.kernels.source_graphs import source_graph
 
 RADII = (0, 1, 2)
+LEAST_SHARE = 0.05  # kernels with less in common are not alike
 PACKAGE = Path(__file__).parents[2]
 Form = Literal["program", "source"]
 
@@ -120,11 +121,11 @@ def _kernel_modules(source: str) -> list[Path]:
 
 
 def find_alike(wanted: Sketch, others: Iterable[Sketch], most: int = 3) -> tuple[Alike, ...]:
-    """The others of the same form that have something in common, most alike first; of equal ones the first."""
+    """The others of the same form that are alike, most alike first; of equal ones the first."""
     pool = [one for one in others if one.form == wanted.form]
     weights = _rarities([wanted, *pool])
     found = [Alike(sketch=one, share=share_of(wanted, one, weights)) for one in pool]
-    return tuple(sorted((one for one in found if one.share > 0), key=lambda one: -one.share)[:most])
+    return tuple(sorted((one for one in found if one.share >= LEAST_SHARE), key=lambda one: -one.share)[:most])
 
 
 def _rarities(sketches: Sequence[Sketch]) -> dict[int, float]:

@@ -20,7 +20,7 @@ PANEL = 230  # pixels of one graph
 MOST_PANELS = 3
 MOST_NODES = 200  # a larger graph is drawn without what is not of the pattern
 LINE = 60  # characters of a caption
-LEVEL = 78  # pixels between levels of a tree
+LEVEL = 92  # pixels between levels of a tree
 Places = NDArray[numpy.float64]
 
 
@@ -45,9 +45,7 @@ def draw_rule(rule: Rule, graphs: Sequence[object]) -> MimeBundle:
         shape[axis] = {"visible": False}
     shape["yaxis"] = {"visible": False, "scaleanchor": "x"}
     data = [trace for number, panel in enumerate(panels) for trace in panel.traces(number)]
-    return MimeBundle(
-        str(rule), html=f"<p>{html.escape(str(rule))}</p>", svg=drawing, plotly={"data": data, "layout": shape}
-    )
+    return MimeBundle(str(rule), svg=drawing, plotly={"data": data, "layout": shape})
 
 
 class _Panel:
@@ -194,13 +192,13 @@ def _draw_node(
     x = sum(place for place, _ in found) / 2
     for (place, _), word in zip(found, ("yes", "no"), strict=True):
         body.append(
-            f'<line x1="{x:.1f}" y1="{top + 34}" x2="{place:.1f}" y2="{top + LEVEL}" stroke="currentColor" '
+            f'<line x1="{x:.1f}" y1="{top + 46}" x2="{place:.1f}" y2="{top + LEVEL}" stroke="currentColor" '
             'stroke-opacity=".5"/>'
         )
-        body.append(draw_text((x + place) / 2, top + 34 + LEVEL / 3, word, anchor="middle"))
+        body.append(draw_text((x + place) / 2, top + 48 + LEVEL / 4, word, anchor="middle"))
     lines = textwrap.wrap(tree.text, 34)
-    for n, line in enumerate(lines[:2]):
-        said = line if n == 0 or len(lines) <= 2 else f"{line[:32]}…"
+    for n, line in enumerate(lines[:3]):
+        said = line if n < 2 or len(lines) <= 3 else f"{line[:32]}…"
         body.append(draw_titled_text(x, top + 10 + 13 * n, said, tree.text))
     return x, max(level for _, level in found)
 
