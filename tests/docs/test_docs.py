@@ -33,6 +33,12 @@ def test_the_page_of_probes_is_current() -> None:
     assert docs.read("probes") == write_probes.write_page(), "run tests/bench/write_probes.py"
 
 
+def test_the_page_of_structure_is_current() -> None:
+    import write_structure
+
+    assert docs.read("structure") == write_structure.page(), "run tests/bench/write_structure.py"
+
+
 @pytest.mark.parametrize("path", [*sorted(docs.FOLDER.glob("*.md")), ROOT / "README.md"], ids=lambda path: path.stem)
 def test_links_lead_to_pages_and_files(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
