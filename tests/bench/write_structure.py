@@ -30,8 +30,8 @@ check for programs that were tried need no extra.
 
 1. **Structures.** The ego graph of a node holds all nodes within K hops and all edges among them. Its canonical hash \
 names the node's structure: two nodes have one structure exactly if an isomorphism of their ego graphs takes one to \
-the \
-other. The hash is made of integers alone, so it is the same with every version of every library. Directed edges and \
+the other. The hash is made of integers alone, so it is the same with every version of every library. Directed edges \
+and \
 isolated nodes count; attributes of nodes and edges are part of a structure where `node_identity` and `edge_identity` \
 name them.
 2. **Roles.** Nodes of an ego graph that could be exchanged without a change are one orbit. A node's features are the \
@@ -47,8 +47,9 @@ graphs that are kept apart minus a price for each predicate.
 from workbench.structure.estimators import SymGraphClassifier, SymGraphNodeClassifier, nodes_of
 from workbench.views.plots.rule_graph import draw_rule, draw_rule_tree
 
-model = SymGraphClassifier(radii=(1, 2)).fit(graphs, labels)  # networkx, PyTorch Geometric, edge lists, Graph.of(...)
-print(*model.rules(), sep="\\n")  # text, support, confidence, examples
+# graphs of networkx, of PyTorch Geometric, edge lists, or Graph.of(...)
+model = SymGraphClassifier(radii=(1, 2)).fit(graphs, labels)
+print(*model.rules(), sep="\\n")  # each with support, confidence and examples
 draw_rule(model.rules()[0], graphs)  # the structure, highlighted in an example
 draw_rule_tree(model.tree())
 ```
@@ -94,8 +95,8 @@ what is tuned for one serves all.
 
 Ten folds, stratified, unless a number in brackets says how many were run. Seconds are those of the processor for one \
 fit, the median over folds, on one thread for all. The networks are our own in torch \
-(`tests/bench/graph_networks.py`): \
-a GIN, and a network that explains itself by weights of edges, after GSAT; 100 epochs on graphs, 500 on nodes.
+(`tests/bench/graph_networks.py`): a GIN, and a network that explains itself by weights of edges, after GSAT; 100 \
+epochs on graphs, 500 on nodes.
 
 {accuracy}
 
