@@ -18,7 +18,8 @@ from workbench.records import Problem
 def test_shipped_problem_is_inspected(name: str) -> None:
     facts = inspection.inspect(problems.load(name))
     cases = {case.name: case for case in facts.cases}
-    assert {"shrunk", "odd", "tiny", "over", "long", "empty", "full"} <= set(cases)
+    without = {"empty"} if "cross_entropy" in str(name) else set()  # the mean loss of no rows is NaN
+    assert {"shrunk", "odd", "tiny", "over", "long", "empty", "full"} - without <= set(cases)
     floats = [spec for spec in cases["odd"].inputs if spec.dtype == "float32"]  # offsets are one more than rows
     assert all(extent % 2 for spec in floats for extent in spec.shape if extent > 1)
     small = sum(torch.Size(spec.shape).numel() for spec in cases["shrunk"].inputs)
