@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench import lessons
 from workbench.session import Session
 
-STEPS, REPAIRS, BUDGET_TOKENS = 3, 2, 400_000
+STEPS, REPAIRS, BUDGET_TOKENS = 3, 2, 4_000_000  # a relay states no usage, so calls count at their upper bounds
 LABEL = (
     "Recorded: a language model answered the exact prompts that the workbench sent, each in one go; verbatim, never "
     "edited. Without a GPU: times are modelled."

@@ -35,8 +35,13 @@ def pins() -> dict[str, str]:
 
 
 def direct() -> list[Requirement]:
+    """What the workbench and its tests need, the extras that the tests name included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [Requirement(text) for text in [*project["dependencies"], *project["optional-dependencies"]["test"]]]
+    extras = project["optional-dependencies"]
+    found = [Requirement(text) for text in [*project["dependencies"], *extras["test"]]]
+    own = [one for one in found if one.name == project["name"]]
+    named = [Requirement(text) for one in own for extra in sorted(one.extras) for text in extras[extra]]
+    return [*(one for one in found if one not in own), *named]
 
 
 @pytest.mark.parametrize("requirement", direct(), ids=lambda found: found.name)

@@ -53,7 +53,8 @@ def short(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-LATER = ("stalls", "waits", "active_threads")  # of lines, which edits move; and counters that came later
+# of lines, which edits move; and counters that came later, as the traffic of an L2 of the device ("l2") did
+LATER = ("stalls", "waits", "active_threads")
 
 
 def launch(found: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +63,9 @@ def launch(found: dict[str, Any]) -> dict[str, Any]:
     The counters of its lines, in their order, as a hash, since edits move lines.
     """
     kept = {
-        name: value for name, value in found.items() if name not in ("kernel", "lines", "total", "findings", "paced")
+        name: value
+        for name, value in found.items()
+        if name not in ("kernel", "lines", "total", "findings", "paced", "l2")
     }
     paced = found["paced"] and {name: value for name, value in found["paced"].items() if name not in LATER}
     return {
