@@ -23,7 +23,7 @@ from workbench.landscapes import Landscape, landscapes
 from workbench.language import parse
 from workbench.language.ir import setting
 from workbench.language.operations.gemm.sm90 import config_of
-from workbench.policies.search_strategies import hill_climb, median_curve, planner_order, random_order, regret
+from workbench.policies.search import HillClimb, RandomSearch, median_curve, planner_order, regret, walk_landscape
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, gemm_hopper_model, gemm_size, ladder
 from workbench.proposers.planner import write_program
@@ -33,6 +33,7 @@ from workbench.tuning.plan import ARCH, DEVICE
 
 SEEDS = range(20)
 AFTER = (1, 2, 4, 8, 16, 32)
+LATEST = max(AFTER)
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -76,8 +77,8 @@ def search(place: Landscape, facts: Facts) -> dict[str, Any]:
     ]
     curves = {
         "planner": regret(place, planner_order(place, programs)),
-        "random": median_curve([regret(place, random_order(place, seed)) for seed in SEEDS]),
-        "climbing": median_curve([regret(place, hill_climb(place, seed)) for seed in SEEDS]),
+        "random": median_curve([regret(place, walk_landscape(place, RandomSearch(), seed, LATEST)) for seed in SEEDS]),
+        "climbing": median_curve([regret(place, walk_landscape(place, HillClimb(), seed, LATEST)) for seed in SEEDS]),
     }
     return {
         name: {str(tries): None if math.isinf(value := curve[min(tries, len(curve)) - 1]) else value for tries in AFTER}

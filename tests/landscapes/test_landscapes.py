@@ -28,7 +28,15 @@ from workbench.executors.replay import ReplayExecutor
 from workbench.landscapes import table
 from workbench.landscapes.keys import all_settings, problem_key
 from workbench.language import Program, configurations, format_program, parse
-from workbench.policies import search_strategies
+from workbench.policies.search import (
+    HillClimb,
+    RandomSearch,
+    median_curve,
+    neighbours,
+    planner_order,
+    regret,
+    walk_landscape,
+)
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.planner import write_program
@@ -371,25 +379,17 @@ def test_a_wrong_configuration_is_a_failure_and_what_is_not_there_is_unavailable
 
 def test_every_strategy_ends_at_the_best_and_never_gets_worse(recorded: Path) -> None:
     for place in (landscapes.landscapes()["row_sum"], landscapes.landscapes()["matmul_bf16"]):
-        for walk in (
-            search_strategies.random_order(place, 1),
-            search_strategies.hill_climb(place, 1),
-            search_strategies.hill_climb(place, 2, start=next(iter(place.rows))),
-        ):
+        for walk in (walk_landscape(place, RandomSearch(), 1), walk_landscape(place, HillClimb(), 1)):
             assert sorted(walk) == sorted(place.rows)
-            curve = search_strategies.regret(place, walk)
+            curve = regret(place, walk)
             assert curve[-1] == 0 and all(a >= b for a, b in itertools.pairwise(curve))
-        assert (
-            search_strategies.hill_climb(place, 5)
-            == search_strategies.hill_climb(place, 5)
-            != search_strategies.hill_climb(place, 6)
-        )
-        planned = search_strategies.planner_order(place, [*reversed(list(place.rows)), "reduce(x, op=max, axis=last)"])
+        assert walk_landscape(place, HillClimb(), 5) != walk_landscape(place, HillClimb(), 6)
+        planned = planner_order(place, [*reversed(list(place.rows)), "reduce(x, op=max, axis=last)"])
         assert planned == tuple(reversed(list(place.rows)))
 
 
 def test_neighbours_differ_in_one_setting(recorded: Path) -> None:
-    near = search_strategies.neighbours(landscapes.landscapes()["row_sum"])
+    near = neighbours(landscapes.landscapes()["row_sum"])
     assert (
         SUM + " .threads_per_row(32)" in near[SUM + " .threads_per_row(64)"]
         and SUM + " .threads_per_row(32) .vector(4)" not in near[SUM + " .threads_per_row(64)"]
@@ -409,20 +409,14 @@ def test_a_row_that_is_no_longer_a_program_is_read_and_never_tried(recorded: Pat
         and place.row(SUM + " .threads_per_row(64)") is not None
         and len(place.frame()) == len(place.rows)
     )
-    assert gone not in search_strategies.neighbours(place) and all(
-        gone not in others for others in search_strategies.neighbours(place).values()
-    )
-    for walk in (
-        search_strategies.random_order(place, 1),
-        search_strategies.hill_climb(place, 1),
-        search_strategies.hill_climb(place, 1, start=gone),
-    ):
+    assert gone not in neighbours(place) and all(gone not in others for others in neighbours(place).values())
+    for walk in (walk_landscape(place, RandomSearch(), 1), walk_landscape(place, HillClimb(), 1)):
         assert sorted(walk) == sorted(set(place.rows) - {gone})
 
 
 def test_the_typical_walk_is_the_median() -> None:
-    assert search_strategies.median_curve([(3.0, 0.0), (1.0,), (2.0, 1.5, 0.5)]) == (2.0, 1.0, 0.5) and math.isinf(
-        search_strategies.median_curve([(math.inf,)])[0]
+    assert median_curve([(3.0, 0.0), (1.0,), (2.0, 1.5, 0.5)]) == (2.0, 1.0, 0.5) and math.isinf(
+        median_curve([(math.inf,)])[0]
     )
 
 
@@ -564,10 +558,8 @@ def test_every_shipped_landscape_has_a_heat_map_in_a_second_or_two() -> None:
 
 def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
     places = list(landscapes.landscapes().values())
-    walk = search_strategies.random_order(places[0], 0)
-    shown = regret_curves(
-        "random", {"random": search_strategies.regret(places[0], walk), "nothing correct": (math.inf, math.inf)}
-    )
+    walk = walk_landscape(places[0], RandomSearch(), 0)
+    shown = regret_curves("random", {"random": regret(places[0], walk), "nothing correct": (math.inf, math.inf)})
     assert "none correct" in shown.text and json.dumps(shown.plotly)
     said = landscape_summary(places)
     assert (

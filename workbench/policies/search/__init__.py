@@ -1,0 +1,60 @@
+"""One search for all: a strategy chooses in a space of candidates, an evaluator judges, a log keeps every event.
+
+    run_search(space, evaluator, strategy, log)   runs or resumes a search (engine)
+    SearchTree.replay(events)                     the state after some events (tree)
+    load_strategy(name, **constants)              random, greedy, hill-climb, annealing, ... (registry)
+    search_landscape(place, strategy)             a search on recorded times (landscape_space)
+
+Records are in workbench/records/search.py.
+"""
+
+from workbench.policies.search.curves import median_curve, regret, share_of_best
+from workbench.policies.search.engine import run_search, why_spent
+from workbench.policies.search.landscape_space import (
+    LandscapeEvaluator,
+    LandscapeSpace,
+    neighbours,
+    planner_order,
+    search_landscape,
+    walk_landscape,
+)
+from workbench.policies.search.logs import FileLog, MemoryLog
+from workbench.policies.search.protocols import Evaluator, Expand, Prune, SearchLog, Space, Stop, Strategy, Try
+from workbench.policies.search.registry import load_strategy, strategy_names
+from workbench.policies.search.rewards import Reward
+from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
+from workbench.policies.search.walks import Annealing, GreedySearch, HillClimb, RandomSearch
+
+__all__ = [
+    "ROOT",
+    "Annealing",
+    "Evaluator",
+    "Expand",
+    "FileLog",
+    "GreedySearch",
+    "HillClimb",
+    "LandscapeEvaluator",
+    "LandscapeSpace",
+    "MemoryLog",
+    "Prune",
+    "RandomSearch",
+    "Reward",
+    "SearchLog",
+    "SearchNode",
+    "SearchTree",
+    "Space",
+    "Stop",
+    "Strategy",
+    "Try",
+    "load_strategy",
+    "median_curve",
+    "neighbours",
+    "planner_order",
+    "regret",
+    "run_search",
+    "search_landscape",
+    "share_of_best",
+    "strategy_names",
+    "walk_landscape",
+    "why_spent",
+]
