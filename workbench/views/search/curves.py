@@ -57,7 +57,10 @@ def draw_curve(tree: SearchTree) -> MimeBundle:
         [n, node.number, format_seconds(node.result.time_s if node.result else None), format_seconds(level)]
         for n, (node, level) in enumerate(zip(judged, levels, strict=True), 1)
     ]
-    table = ["candidate", "node", "its time", "best so far"], [[*row, "yes" if row[0] in screened else ""] for row in rows]
+    table = (
+        ["candidate", "node", "its time", "best so far"],
+        [[*row, "yes" if row[0] in screened else ""] for row in rows],
+    )
     text, page = render_table([*table[0], "screened out"], table[1], title)
     curve = Curve("best so far", [level * 1e6 if level is not None else None for level in levels])
     return _bundle(title, [curve], screened, ("candidates judged", "time of a call in µs"), text, page)
@@ -134,7 +137,9 @@ class _Frame:
 
     def __init__(self, curves: Sequence[Curve]) -> None:
         self.longest = max(len(curve.values) for curve in curves)
-        found = [one for curve in curves for line in (curve.values, curve.low, curve.high) for one in line if one is not None]
+        found = [
+            one for curve in curves for line in (curve.values, curve.low, curve.high) for one in line if one is not None
+        ]
         low, high = min(found, default=0.0), max(found, default=1.0)
         margin = 0.06 * (high - low or high or 1.0)
         self.low, self.high = max(0.0, low - margin), high + margin
@@ -216,9 +221,7 @@ def _draw_keys(curves: Sequence[Curve], has_marks: bool) -> list[str]:
     return body
 
 
-def _make_figure(
-    title: str, curves: Sequence[Curve], marks: Sequence[int], axes: tuple[str, str]
-) -> dict[str, object]:
+def _make_figure(title: str, curves: Sequence[Curve], marks: Sequence[int], axes: tuple[str, str]) -> dict[str, object]:
     data: list[dict[str, object]] = []
     for at, curve in enumerate(curves):
         x = list(range(1, len(curve.values) + 1))
