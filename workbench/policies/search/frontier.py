@@ -23,7 +23,7 @@ class Option(NamedTuple):
 
 
 def steer(tree: SearchTree, space: Space) -> Action | None:
-    """What a person asked for and comes before the strategy: a pinned node is tried, an idea in words is written out."""
+    """What a person asked for, which comes before the strategy: a pinned node is tried, an idea is written out."""
     node = tree.pinned
     if node is not None and _is_open(node) and not tree.is_closed(node.number):
         return Try(node=node.number, reason="pinned")

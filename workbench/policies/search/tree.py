@@ -219,7 +219,7 @@ class SearchTree:
         self.joules += result.spent_joules
 
     def _is_better(self, node: SearchNode) -> bool:
-        """By the aim: less time; or fewer joules at a time that is not worse than the least by more than its interval."""
+        """By the aim: less time; or fewer joules at a time not worse than the least by more than its interval."""
         if self.setup is None or self.setup.aim == "time":
             return _time_s(node) < self.best_s
         passed = [one for one in self.walk() if one.passed]

@@ -6,9 +6,9 @@ Its parts, and where they are from:
     asymmetric branching     nodes that passed have many children, a failed one at most `repair_rounds`, and those are
                              repairs; a repair is no idea, so it does not count as a child when a node is widened
     logarithmic reward       rewards.py (the paper; constants inferred)
-    dead ends                a node is pruned after `dead_after` changes in a row that failed or gave no gain; equal code
-                             is tried once; what cannot beat the best even at its own speed of light, or at the
-                             optimistic end of what is expected of it, is not tried
+    dead ends                a node is pruned after `dead_after` changes that failed or gave no gain; equal code is tried
+                             once; what cannot beat the best even at its own speed of light, or at the optimistic end
+                             of what is expected of it, is not tried
     memory                   what the tries say of the settings, anywhere in the tree (memory.py; ours)
     priors                   with the memory they decide which child of a node is made next (ours)
 """
@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from workbench.policies.search.frontier import Option, can_write, options, options_at, pinned_options
-from workbench.policies.search.memory import SearchMemory, Vector
 from workbench.policies.search.protocols import Action, Expand, Prune, Space, Stop
+from workbench.policies.search.strategies.memory import SearchMemory, Vector
+from workbench.policies.search.strategies.walks import NOTHING_LEFT, constants_of, write_more
 from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
-from workbench.policies.search.walks import NOTHING_LEFT, constants_of, write_more
 from workbench.records import record
 from workbench.records.base import Scalar
 
