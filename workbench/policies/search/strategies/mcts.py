@@ -76,7 +76,7 @@ class _Round:
         while node.candidate is not None and node.candidate.kind == "repair" and node.parent:
             node, rounds = self.tree.nodes[node.parent], rounds + 1
         last = self.tree.nodes[self.tree.tried[-1]]
-        if last.passed or rounds >= self.settings.repair_rounds or self.tree.is_closed(last.number):
+        if not last.failed or rounds >= self.settings.repair_rounds or self.tree.is_closed(last.number):
             return None
         found = options_at(self.tree, self.space, last)
         if found:
@@ -153,7 +153,8 @@ class _Round:
         return can_write(self.space, node) or bool(options_at(self.tree, self.space, node))
 
     def _score(self, node: SearchNode, child: SearchNode) -> float:
-        worth = math.log2(self.tree.best_s / child.least_s) / self.tree.reward.clip
+        slower = child.least_s / self.tree.best_s if self.tree.best is not None else 1.0
+        worth = max(-1.0, -math.log2(slower)) / self.tree.reward.clip
         return worth + self.settings.exploration * math.sqrt(math.log(max(2, node.visits)) / child.visits)
 
     def _hopeful(self, found: Sequence[Option]) -> list[Option]:

@@ -87,7 +87,7 @@ class SearchMemory:
         """`priors`: whether the candidates' priors are used."""
         self.space, self.priors = space, priors
         self.table = _tables.setdefault(space, SettingsTable())
-        nodes = [tree.nodes[number] for number in tree.tried]
+        nodes = list(tree.walk())
         self.candidates = [node.candidate for node in nodes if node.candidate is not None]
         self.values = log_speeds(nodes)
         self.has_best = tree.best is not None
