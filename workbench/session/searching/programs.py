@@ -49,8 +49,10 @@ class ProgramSpace:
         found: dict[str, SearchCandidate] = {}
         if start is not None:
             self._add(found, start, "the version that the search started from", None)
-        for rank, rung in enumerate(self._rungs):
+        climbs = self._ask.arch != "sm_90a"  # a ladder begins with its simplest rung; for Hopper with its choice
+        for place, rung in enumerate(self._rungs):
             if not any(call.name in self._banned for call in rung.calls):
+                rank = len(self._rungs) - 1 - place if climbs else place
                 program = write_program(self._found, rung, self._ask.arch)
                 self._add(found, program, rung.title, self._priors.of_rung(rung, rank))
         return tuple(found.values())
