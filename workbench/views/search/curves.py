@@ -41,6 +41,14 @@ class Curve(NamedTuple):
     high: Sequence[float | None] = ()
 
 
+class Axes(NamedTuple):
+    """The names of the axes, and whether equal steps of the values are equal factors."""
+
+    x: str
+    y: str
+    is_log: bool = False
+
+
 def draw_curve(tree: SearchTree) -> MimeBundle:
     """The best time so far in µs after each candidate that was judged. What was screened out without a GPU is marked at
     the axis: it cost no trial.
@@ -60,7 +68,8 @@ def draw_curve(tree: SearchTree) -> MimeBundle:
     table = ["candidate", "node", "its time", "best so far"], [[*row, "yes" if row[0] in screened else ""] for row in rows]
     text, page = render_table([*table[0], "screened out"], table[1], title)
     curve = Curve("best so far", [level * 1e6 if level is not None else None for level in levels])
-    return _bundle(title, [curve], screened, ("candidates judged", "time of a call in µs"), text, page)
+    axes = Axes("candidates judged", "time of a call in µs", is_log=True)
+    return _bundle(title, [curve], screened, axes, text, page)
 
 
 def best_so_far(tree: SearchTree) -> list[float | None]:
@@ -94,7 +103,7 @@ def compare_searches(searches: Mapping[str, Sequence[SearchTree]], best_s: float
     seeds = ", ".join(f"{name}: {len(lists)}" for name, lists in found.items())
     title = f"Share of the best after each trial ({format_seconds(least)} is 100 %); median of seeds, {seeds}"
     text, page = render_table(["search", *(f"{n} trials" for n in at)], rows, title)
-    return _bundle(title, curves, (), ("trials", "best of all / best so far"), text, page)
+    return _bundle(title, curves, (), Axes("trials", "best of all / best so far"), text, page)
 
 
 def _trial_times(tree: SearchTree) -> list[float | None]:
@@ -121,7 +130,7 @@ def _percent(value: float | None) -> str:
 
 
 def _bundle(
-    title: str, curves: Sequence[Curve], marks: Sequence[int], axes: tuple[str, str], text: str, page: str
+    title: str, curves: Sequence[Curve], marks: Sequence[int], axes: Axes, text: str, page: str
 ) -> MimeBundle:
     drawing = _draw(title, curves, marks, axes)
     return MimeBundle(
@@ -132,12 +141,16 @@ def _bundle(
 class _Frame:
     """The axes of some curves: candidates from 1 on, values from the least to the greatest."""
 
-    def __init__(self, curves: Sequence[Curve]) -> None:
+    def __init__(self, curves: Sequence[Curve], is_log: bool) -> None:
+        self.is_log = is_log
         self.longest = max(len(curve.values) for curve in curves)
         found = [one for curve in curves for line in (curve.values, curve.low, curve.high) for one in line if one is not None]
-        low, high = min(found, default=0.0), max(found, default=1.0)
-        margin = 0.06 * (high - low or high or 1.0)
-        self.low, self.high = max(0.0, low - margin), high + margin
+        low, high = min(found, default=1.0), max(found, default=1.0)
+        if is_log:
+            self.low, self.high = low / 1.1, high * 1.1
+        else:
+            margin = 0.06 * (high - low or high or 1.0)
+            self.low, self.high = max(0.0, low - margin), high + margin
 
     def x(self, n: float) -> float:
         """The pixel of a candidate."""
@@ -145,10 +158,17 @@ class _Frame:
 
     def y(self, value: float) -> float:
         """The pixel of a value."""
-        return BOTTOM - (value - self.low) / (self.high - self.low) * (BOTTOM - TOP)
+        if self.is_log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return BOTTOM - share * (BOTTOM - TOP)
 
     def levels(self) -> list[float]:
         """Round values within the range."""
+        if self.is_log and self.high > 3 * self.low:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            return [one for power in powers for one in (10.0**power * n for n in (1, 2, 5)) if self.low < one < self.high]
         step = ticks(self.high - self.low, 4)[1]
         first = math.ceil(self.low / step)
         return [step * n for n in range(first, math.floor(self.high / step) + 1)]
@@ -165,8 +185,8 @@ class _Frame:
         return places
 
 
-def _draw(title: str, curves: Sequence[Curve], marks: Sequence[int], axes: tuple[str, str]) -> str:
-    frame = _Frame(curves)
+def _draw(title: str, curves: Sequence[Curve], marks: Sequence[int], axes: Axes) -> str:
+    frame = _Frame(curves, axes.is_log)
     body = [draw_text(8, 16, shorten(title, 112), size=12)]
     for value in frame.levels():
         y = frame.y(value)
@@ -178,9 +198,9 @@ def _draw(title: str, curves: Sequence[Curve], marks: Sequence[int], axes: tuple
     for n in marks:
         tick = f'rect x="{frame.x(n) - 1.5:.1f}" y="{BOTTOM - 9}" width="3" height="9" fill="{COLOURS[3]}"'
         body.append(draw_titled(tick, f"candidate {n}: screened out without a GPU"))
-    body.append(draw_text((LEFT + RIGHT) / 2, BOTTOM + 32, axes[0], anchor="middle"))
+    body.append(draw_text((LEFT + RIGHT) / 2, BOTTOM + 32, axes.x, anchor="middle"))
     turned = f' transform="translate(14 {(TOP + BOTTOM) / 2:.0f}) rotate(-90)"'
-    body.append(draw_text(0, 0, axes[1], anchor="middle", more=turned))
+    body.append(draw_text(0, 0, axes.y, anchor="middle", more=turned))
     body += _draw_keys(curves, bool(marks))
     described = "; ".join(f"{curve.name} ends at {_last(curve):.4g}" for curve in curves)
     return draw_svg(BOTTOM + 62, title, described, body)
@@ -217,7 +237,7 @@ def _draw_keys(curves: Sequence[Curve], has_marks: bool) -> list[str]:
 
 
 def _make_figure(
-    title: str, curves: Sequence[Curve], marks: Sequence[int], axes: tuple[str, str]
+    title: str, curves: Sequence[Curve], marks: Sequence[int], axes: Axes
 ) -> dict[str, object]:
     data: list[dict[str, object]] = []
     for at, curve in enumerate(curves):
@@ -237,7 +257,7 @@ def _make_figure(
         )
     if marks:
         marker = {"symbol": "line-ns-open", "color": COLOURS[3], "size": 9}
-        level = _Frame(curves).low
+        level = _Frame(curves, axes.is_log).low
         data.append(
             {"type": "scatter", "mode": "markers", "name": "screened out without a GPU", "x": list(marks)}
             | {"y": [level] * len(marks), "marker": marker}
@@ -245,9 +265,9 @@ def _make_figure(
     layout = figure_layout(
         shorten(title, 110),
         380,
-        xaxis={"title": {"text": axes[0]}},
-        yaxis={"title": {"text": axes[1]}},
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom"},
+        xaxis={"title": {"text": axes.x}},
+        yaxis={"title": {"text": axes.y}, **({"type": "log", "dtick": "D1"} if axes.is_log else {})},
+        legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
     )
     return {"data": data, "layout": layout}
 

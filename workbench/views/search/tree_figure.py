@@ -143,15 +143,16 @@ def _left(row: Row) -> float:
 
 def _draw_links(rows: Sequence[Row]) -> list[str]:
     """From each node a line to its parent."""
-    at = {row.number: TOP + ROW * n + ROW / 2 for n, row in enumerate(rows)}
-    depths = {row.number: row for row in rows}
+    ends = {row.number: TOP + ROW * n + ROW / 2 + 7 for n, row in enumerate(rows)}  # of the line below each node
+    known = {row.number: row for row in rows}
+    style = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
     body = []
-    for row in rows:
+    for n, row in enumerate(rows):
         if row.parent is None:
             continue
-        x, top, y = _left(depths[row.parent]), at[row.parent] + 7, at[row.number]
-        style = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
+        x, top, y = _left(known[row.parent]), ends[row.parent], TOP + ROW * n + ROW / 2
         body.append(f'<path d="M{x:.1f} {top:.1f}V{y:.1f}H{max(_left(row) - 7, x + 3):.1f}" {style}/>')
+        ends[row.parent] = y
     return body
 
 
@@ -204,7 +205,7 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
     data: list[dict[str, object]] = [
         {
             "type": "scatter",
-            "mode": "markers+text",
+            "mode": "markers",
             "name": "value",
             "x": [value for _, _, value in valued],
             "y": [n for n, _, _ in valued],
@@ -215,8 +216,6 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
                 "arrayminus": [value - (row.low if row.low is not None else value) for _, row, value in valued],
                 "color": QUIET,
             },
-            "text": [f"  {row.time}" for _, row, _ in valued],
-            "textposition": "middle right",
             "hovertext": [html.escape(row.words) for _, row, _ in valued],
             "hoverinfo": "text",
             "marker": _markers([row for _, row, _ in valued]),
@@ -232,7 +231,12 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
             "marker": _markers([row for _, row in zero]),
         },
     ]
-    stems = [_stem(row) for row in rows]
+    labels = [_label(row) for row in rows]
+    widest = max(map(len, labels))
+    stems = [
+        html.escape(f"{label.ljust(widest)}  {row.time.rjust(9)}").replace(" ", "\u00a0")
+        for label, row in zip(labels, rows, strict=True)
+    ]
     layout = figure_layout(
         html.escape(shorten(title, 110)),
         110 + ROW * len(rows),
@@ -258,7 +262,7 @@ def _markers(rows: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def _stem(row: Row) -> str:
-    """A row's label at the axis, moved by its depth."""
+def _label(row: Row) -> str:
+    """A row's name at the axis, moved by its depth."""
     more = f" (+{row.hidden})" if row.hidden else ""
-    return html.escape("\u00a0\u00a0" * min(row.depth, DEEPEST) + f"{row.mark} {row.number} {shorten(row.change, 34)}{more}")
+    return f"{'  ' * min(row.depth, DEEPEST)}{row.mark} {row.number} {shorten(row.change, 34)}{more}"
