@@ -2,11 +2,13 @@
 knobs, no randomness, LABOR and ClusterGCN, on three generated graphs, with GraphSAGE and GAT.
 
     python tests/bench/comm_rand_on_gpu.py --device cuda [--out FILE.jsonl] [--limit-s 1500]
+    python tests/bench/comm_rand_on_gpu.py --graphs sbm --models sage --seeds 1      (part of the table)
     python tests/bench/comm_rand_on_gpu.py --small --device cpu      (12,000 nodes, GraphSAGE only)
     python tests/bench/comm_rand_on_gpu.py --table FILE.jsonl        (the table of rows that were measured)
 
-Features, labels and edges are on the device; batches are drawn by numpy on the host, and counted. The full size has
-graphs of at least a million edges and three seeds. Training stops when validation accuracy, over all neighbours, has
+Features, labels and edges are on the device. Batches are drawn there by torch, on a CPU by numpy (--sampler chooses),
+and the time of that counts. The full size has graphs of at least a million edges and three seeds. Each row says the
+GPU, its driver, torch and the date. Training stops when validation accuracy, over all neighbours, has
 not risen for `patience` epochs. A file of rows is continued. It goes to --out, or $OUT/comm_rand.jsonl.
 
 The time to convergence of a policy is the time at which it first reaches the accuracy that uniform batches reach at
@@ -25,66 +27,81 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import get_args
+
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from workbench.executors.gpu.telemetry import driver_version
 from workbench.graphs.batches import Policy
 from workbench.graphs.communities import relabel
 from workbench.graphs.generators import Nodes, barabasi_albert, rmat, stochastic_block_model
 from workbench.graphs.graph import Graph
-from workbench.graphs.locality import CacheModel
+from workbench.graphs.locality import CacheModel, EpochLocality
+from workbench.graphs.models import MODELS
 from workbench.graphs.sweep import BASELINES, describe, list_policies, read_rows, sweep
-from workbench.graphs.training import Result, Training
+from workbench.graphs.training import Result, Sampler, Training
 
 POINTS = ((0.5, 0.5), (0.5, 0.9), (0.125, 0.5), (0.125, 0.9), (0.125, 1.0), (0.0, 1.0))  # (mix, p)
 SLACK = 0.005  # of accuracy: what counts as reached
 
 
-def make_graphs(small: bool) -> list[Graph]:
-    """A block model, a recursive-matrix graph and a preferential-attachment graph."""
+GRAPHS = ("sbm", "rmat", "ba")
+
+
+def make_graph(name: str, small: bool, features: int) -> Graph:
+    """A block model, a recursive-matrix graph or a preferential-attachment graph."""
     if small:
-        given = Nodes(features=32)
-        return [
-            stochastic_block_model(12_000, 60, 14, given=given),
-            rmat(13, 16, given=given),
-            barabasi_albert(12_000, 7, given=given),
-        ]
-    given = Nodes(features=128, classes=40, spread=24.0)  # so that an epoch does not suffice
-    return [
-        stochastic_block_model(120_000, 600, 18, given=given),
-        rmat(17, 20, given=given),
-        barabasi_albert(120_000, 9, given=given),
-    ]
+        given = Nodes(features=features)
+        if name == "sbm":
+            return stochastic_block_model(12_000, 60, 14, given=given)
+        return rmat(13, 16, given=given) if name == "rmat" else barabasi_albert(12_000, 7, given=given)
+    given = Nodes(features=features, classes=40, spread=24.0)  # so that an epoch does not suffice
+    if name == "sbm":
+        return stochastic_block_model(120_000, 600, 18, given=given)
+    return rmat(17, 20, given=given) if name == "rmat" else barabasi_albert(120_000, 9, given=given)
+
+
+def list_versions(device: str) -> list[tuple[str, str]]:
+    """The GPU's driver and CUDA; nothing for a CPU."""
+    if not device.startswith("cuda"):
+        return []
+    return [("driver", driver_version()), ("cuda", str(torch.version.cuda))]
 
 
 def measure(arguments: argparse.Namespace, out: Path) -> None:
     """Train everything that the file does not hold, until the time is up."""
     start = time.monotonic()
     seeds = range(arguments.seeds)
-    like = Policy(batch=256 if arguments.small else 1024, fanouts=(10, 10))
+    like = Policy(batch=arguments.batch or (256 if arguments.small else 1024), fanouts=(10, 10))
     policies = [policy for mix, p in POINTS for policy in list_policies((mix,), (p,), seeds, (), like)] + list_policies(
         (), (), seeds, BASELINES, like
     )
     policies.sort(key=lambda policy: (policy.seed, policy.name != "uniform"))
     cache = CacheModel(capacity_bytes=(256 << 10) if arguments.small else (8 << 20))
-    for graph in make_graphs(arguments.small):
+    machine = list_versions(arguments.device)
+    for name in arguments.graphs:
+        graph = make_graph(name, arguments.small, arguments.features or (32 if arguments.small else 128))
         prepared = relabel(graph, arguments.communities)
         print(
             f"{graph.name}: {graph.edges} edges, {prepared.count} communities, {prepared.prepare_s:.2f} s", flush=True
         )
-        for model in ("sage",) if arguments.small else ("sage", "gat"):
+        measured: dict[Policy, EpochLocality] = {}
+        for model in arguments.models or (("sage",) if arguments.small else MODELS):
             training = Training(
                 model=model,
                 hidden=64 if arguments.small else 128,
                 epochs=arguments.epochs,
                 patience=arguments.patience,
                 device=arguments.device,
+                sampler=arguments.sampler,
                 learning_rate=0.003,
             )
             for policy in policies:
                 if time.monotonic() - start > arguments.limit_s:
                     print("the time is up; the same command continues")
                     return
-                found = sweep(prepared, [policy], training, out, cache)[0]
+                found = sweep(prepared, [policy], training, out, cache, machine=machine, measured=measured)[0]
                 print(f"  {model} {describe(policy)}: {found.test:.4f}, epoch {found.epoch_s:.3f} s", flush=True)
 
 
@@ -93,7 +110,7 @@ def tabulate(results: Sequence[Result]) -> str:
 
     Times of a CPU are left out: other programs of the machine disturb them, and it has no cache of a GPU.
     """
-    groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[tuple[str, ...], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
         label = describe(dataclasses.replace(result.policy, seed=0)).removesuffix(", seed 0")
         groups[result.graph, result.training.model][label].append(result)
@@ -140,10 +157,20 @@ def reach(result: Result, wanted: dict[int, float]) -> tuple[float, float]:
     return result.reached(wanted.get(result.policy.seed, min(wanted.values()))) or (math.inf, math.inf)
 
 
+def split_names(text: str) -> tuple[str, ...]:
+    """Names between commas."""
+    return tuple(text.split(","))
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--sampler", default="auto", choices=get_args(Sampler), help="where batches are drawn")
+    parser.add_argument("--graphs", type=split_names, default=GRAPHS, help=f"some of {','.join(GRAPHS)}")
+    parser.add_argument("--models", type=split_names, help=f"some of {','.join(MODELS)}")
+    parser.add_argument("--features", type=int, help="of a node (default 128, small 32)")
+    parser.add_argument("--batch", type=int, help="roots of a batch (default 1024, small 256)")
     parser.add_argument("--communities", default="rabbit", help="how communities are found")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
@@ -153,6 +180,9 @@ def main() -> None:
     parser.add_argument("--out")
     parser.add_argument("--table", metavar="FILE")
     arguments = parser.parse_args()
+    for given, known in ((arguments.graphs, GRAPHS), (arguments.models or (), MODELS)):
+        if set(given) - set(known):
+            parser.error(f"{','.join(given)}: choose from {','.join(known)}")
     out = Path(arguments.table or arguments.out or Path(os.environ.get("OUT", ".")) / "comm_rand.jsonl")
     if not arguments.table:
         measure(arguments, out)

@@ -1,9 +1,10 @@
-"""Mini-batches hold what their policy says; more structure means fewer rows; loaders hand out the same batches."""
+"""Mini-batches, by numpy and by torch, hold what their policy says; structure saves rows; loaders give the same."""
 
 from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from workbench.graphs import loaders
 from workbench.graphs.batches import POLICIES, Batch, MiniBatches, NeighborSampler, Policy
 from workbench.graphs.communities import relabel
 from workbench.graphs.conversion import edges_of, from_edges
+from workbench.graphs.device.batches import DeviceMiniBatches
 from workbench.graphs.generators import Nodes, stochastic_block_model
 from workbench.graphs.graph import Graph
 from workbench.graphs.neighbors import BiasedDraw
@@ -38,10 +40,26 @@ def batch_keys(graph: Graph, batch: Batch) -> np.ndarray:
     return targets * graph.nodes + batch.reads()
 
 
+def make_by_numpy(graph: Graph, policy: Policy, number: int = 0) -> list[Batch]:
+    return list(MiniBatches(graph, policy).epoch(number))
+
+
+def make_by_torch(graph: Graph, policy: Policy, number: int = 0) -> list[Batch]:
+    made = DeviceMiniBatches(MiniBatches(graph, policy), torch.device("cpu"))
+    batches = list(made.epoch(number))
+    assert all(batch.edges == batch.to_host().edges for batch in batches)
+    return [batch.to_host() for batch in batches]
+
+
+Make = Callable[..., list[Batch]]
+by_both = pytest.mark.parametrize("make", [make_by_numpy, make_by_torch], ids=["numpy", "torch"])
+
+
+@by_both
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_batch_is_a_subgraph_hop_by_hop(name: str, graph: Graph) -> None:
+def test_a_batch_is_a_subgraph_hop_by_hop(name: str, make: Make, graph: Graph) -> None:
     policy = Policy(name=name, mix=0.25, p=0.8, fanouts=(5, 4), batch=256)
-    found, roots, keys = list(MiniBatches(graph, policy).epoch(0)), [], edge_keys(graph)
+    found, roots, keys = make(graph, policy), [], edge_keys(graph)
     for batch in found:
         assert len(np.unique(batch.nodes)) == len(batch.nodes) == batch.ends[-1]
         drawn = batch_keys(graph, batch)
@@ -55,11 +73,12 @@ def test_a_batch_is_a_subgraph_hop_by_hop(name: str, graph: Graph) -> None:
         assert np.diff(found[0].indptr[: found[0].ends[0] + 1]).max() == 5
 
 
+@by_both
 @pytest.mark.parametrize("name", POLICIES)
-def test_an_epoch_is_made_again_from_seed_and_number(name: str, graph: Graph) -> None:
+def test_an_epoch_is_made_again_from_seed_and_number(name: str, make: Make, graph: Graph) -> None:
     def nodes(seed: int, number: int) -> list[int]:
-        made = MiniBatches(graph, Policy(name=name, mix=0.25, p=0.9, seed=seed, batch=512))
-        return [int(batch.nodes.sum()) * len(batch.indices) for batch in made.epoch(number)]
+        made = make(graph, Policy(name=name, mix=0.25, p=0.9, seed=seed, batch=512), number)
+        return [int(batch.nodes.sum()) * len(batch.indices) + int(batch.indices.sum()) for batch in made]
 
     assert nodes(1, 2) == nodes(1, 2)
     assert nodes(1, 2) != nodes(1, 3)
@@ -84,10 +103,13 @@ def test_rows_fall_with_either_knob(graph: Graph) -> None:
     assert mean[0, 1] < 0.6 * mean[0.1, 1] < 0.6 * mean[1, 0.5] / 3
 
 
-def test_the_random_end_is_the_stock_sampler(graph: Graph) -> None:
+@by_both
+def test_the_random_end_is_the_stock_sampler(make: Make, graph: Graph) -> None:
     """Unique rows and edges a batch, against roots by torch's randperm and neighbours by a plain loop (KS)."""
-    made = MiniBatches(graph, Policy(fanouts=(4, 3), batch=256))
-    ours = [(len(b.nodes), len(b.indices)) for number in range(6) for b in made.epoch(number) if b.ends[0] == 256]
+    policy = Policy(fanouts=(4, 3), batch=256)
+    ours = [
+        (len(b.nodes), len(b.indices)) for number in range(6) for b in make(graph, policy, number) if b.ends[0] == 256
+    ]
     roots = np.flatnonzero(graph.train)
     torch.manual_seed(1)
     generator = np.random.default_rng(1)
@@ -119,6 +141,29 @@ def plain_sample(
     return len(known), edges
 
 
+@pytest.mark.parametrize(
+    ("name", "mix", "p"), [("comm-rand", 0, 1), ("comm-rand", 0.25, 0.9), ("comm-rand", 1, 0.5), ("labor", 1, 0.5)]
+)
+def test_torch_and_numpy_have_one_law(name: str, mix: float, p: float, graph: Graph) -> None:
+    """Unique rows, edges and share of edges inside of a batch (KS); another p is told apart."""
+
+    def figures(make: Make, p: float) -> np.ndarray:
+        policy = Policy(name=name, mix=mix, p=p, fanouts=(4, 3), batch=256)
+        batches = [one for number in range(4) for one in make(graph, policy, number) if one.ends[0] == 256]
+        return np.array([(len(one.nodes), len(one.indices), inside_of(graph, one)) for one in batches]).T
+
+    ours, theirs = figures(make_by_torch, p), figures(make_by_numpy, p)
+    for one, other in zip(ours, theirs, strict=True):
+        assert scipy.stats.ks_2samp(one, other).pvalue > SURELY
+    if name == "comm-rand":
+        assert scipy.stats.ks_2samp(ours[2], figures(make_by_torch, 0.75)[2]).pvalue < SURELY
+
+
+def inside_of(graph: Graph, batch: Batch) -> float:
+    targets = np.repeat(batch.nodes[: len(batch.indptr) - 1], np.diff(batch.indptr))
+    return float((graph.community[targets] == graph.community[batch.reads()]).mean())
+
+
 def test_uniform_is_comm_rand_at_its_random_end(graph: Graph) -> None:
     one, other = (next(iter(MiniBatches(graph, Policy(name=name)).epoch(0))) for name in ("uniform", "comm-rand"))
     np.testing.assert_array_equal(one.nodes, other.nodes)
@@ -137,8 +182,9 @@ def test_a_batch_of_a_large_graph_takes_well_under_a_tenth_of_a_second() -> None
     assert min(took) < 0.08
 
 
-def test_clusters_keep_all_edges_among_them(graph: Graph) -> None:
-    for batch in MiniBatches(graph, Policy(name="cluster-gcn", batch=512)).epoch(0):
+@by_both
+def test_clusters_keep_all_edges_among_them(make: Make, graph: Graph) -> None:
+    for batch in make(graph, Policy(name="cluster-gcn", batch=512)):
         members = set(np.unique(graph.community[batch.nodes]).tolist())
         assert np.isin(graph.community, list(members)).sum() == len(batch.nodes)
         source, target = edges_of(graph)

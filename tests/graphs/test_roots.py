@@ -1,13 +1,17 @@
-"""The order of the roots keeps its law at both ends of `mix` and between, and is torch's own at mix=1."""
+"""The order of roots, by numpy and torch, keeps its law at both ends of `mix` and between; it is torch's own at 1."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from torch.utils.data import RandomSampler
 
 from workbench.errors import UserError
+from workbench.graphs.device.batches import DeviceRoots, seed_stream
 from workbench.graphs.generators import Nodes, stochastic_block_model
 from workbench.graphs.graph import Graph
 from workbench.graphs.loaders import RootSampler
@@ -18,8 +22,21 @@ ROOTS = np.flatnonzero(np.arange(240) % 10 < 8)  # 8 roots in each
 SURELY = 1e-4  # p-value below which two laws are held to differ; seeds are fixed, so a test never flickers
 
 
-def orders(mix: float, many: int) -> list[np.ndarray]:
+Orders = Callable[[float, int], list[np.ndarray]]
+
+
+def order_by_numpy(mix: float, many: int) -> list[np.ndarray]:
     return [mixed_order(ROOTS, COMMUNITY, mix, np.random.default_rng((7, n))) for n in range(many)]
+
+
+def order_by_torch(mix: float, many: int) -> list[np.ndarray]:
+    made = DeviceRoots(ROOTS, COMMUNITY, mix, torch.device("cpu"))
+    return [made.order(seed_stream(torch.Generator(), 7, n)).numpy() for n in range(many)]
+
+
+@pytest.fixture(params=[order_by_numpy, order_by_torch], ids=["numpy", "torch"])
+def orders(request: pytest.FixtureRequest) -> Orders:
+    return request.param
 
 
 def runs(order: np.ndarray) -> int:
@@ -28,7 +45,7 @@ def runs(order: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("mix", [0, 0.125, 0.25, 0.5, 1])
-def test_blocks_hold_their_share_of_communities(mix: float) -> None:
+def test_blocks_hold_their_share_of_communities(orders: Orders, mix: float) -> None:
     size = max(1, round(mix * 24))
     for order in orders(mix, 5):
         np.testing.assert_array_equal(np.sort(order), ROOTS)
@@ -38,7 +55,7 @@ def test_blocks_hold_their_share_of_communities(mix: float) -> None:
 
 
 @pytest.mark.parametrize("mix", [0.125, 0.25, 0.5])
-def test_roots_are_uniform_within_their_block(mix: float) -> None:
+def test_roots_are_uniform_within_their_block(orders: Orders, mix: float) -> None:
     """Runs of one community inside a block of B communities: 1 + (n - 1)(1 - (8 - 1)/(n - 1)) with n = 8 B roots."""
     size = round(mix * 24)
     found = [runs(block) for order in orders(mix, 200) for block in cut(order, 8 * size)]
@@ -47,13 +64,13 @@ def test_roots_are_uniform_within_their_block(mix: float) -> None:
     assert abs(np.mean(found) - wanted) < 4 * np.std(found) / np.sqrt(len(found))
 
 
-def test_communities_are_shuffled_at_mix_0() -> None:
+def test_communities_are_shuffled_at_mix_0(orders: Orders) -> None:
     first = [COMMUNITY[order[0]] for order in orders(0, 2400)]
     assert scipy.stats.chisquare(np.bincount(first, minlength=24)).pvalue > SURELY
     assert {runs(order) for order in orders(0, 20)} == {24}
 
 
-def test_mix_1_is_the_stock_shuffle() -> None:
+def test_mix_1_is_the_stock_shuffle(orders: Orders) -> None:
     """Against torch's RandomSampler: positions of a root (KS), first roots (chi-square), runs of communities (KS)."""
     ours = orders(1, 3000)
     stock = [ROOTS[list(RandomSampler(range(len(ROOTS))))] for _ in range(3000)]
@@ -67,7 +84,7 @@ def test_mix_1_is_the_stock_shuffle() -> None:
     assert scipy.stats.chi2_contingency(pairs).pvalue > SURELY
 
 
-def test_a_smaller_mix_is_told_from_the_stock_shuffle() -> None:
+def test_a_smaller_mix_is_told_from_the_stock_shuffle(orders: Orders) -> None:
     stock = [runs(order) for order in orders(1, 200)]
     assert scipy.stats.ks_2samp([runs(order) for order in orders(0.5, 200)], stock).pvalue < SURELY
 

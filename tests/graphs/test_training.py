@@ -89,6 +89,28 @@ def test_training_learns_more_than_features_alone_tell(kind: models.ModelName, p
     assert 0 < found.sample_s < found.epoch_s
     assert train(prepared, policy, training).curve == found.curve  # the same seed
     assert found.prepare_s == prepared.prepare_s > 0
+    assert found.sampler == "host"
+
+
+@pytest.mark.parametrize("policy", [Policy(mix=0.25, p=0.9), Policy(name="labor"), Policy(name="cluster-gcn")])
+def test_batches_of_torch_train_as_those_of_numpy(policy: Policy, prepared: Relabelled) -> None:
+    policy = dataclasses.replace(policy, batch=256, fanouts=(5, 5))
+    training = Training(hidden=32, epochs=5, learning_rate=0.01, sampler="device")
+    ours = train(prepared, policy, training)
+    theirs = train(prepared, policy, dataclasses.replace(training, sampler="host"))
+    assert (ours.sampler, theirs.sampler) == ("device", "host")
+    assert ours.curve == train(prepared, policy, training).curve != theirs.curve
+    assert ours.val == pytest.approx(theirs.val, abs=0.06) and ours.val > 0.8
+    assert ours.locality.unique_rows == pytest.approx(theirs.locality.unique_rows, rel=0.05)
+    assert 0 < ours.sample_s < ours.epoch_s
+
+
+def test_the_locality_of_a_policy_is_measured_once_for_all_models(prepared: Relabelled) -> None:
+    policy, measured = Policy(batch=512, fanouts=(3,)), {}
+    first = train(prepared, policy, Training(epochs=0), measured=measured)
+    marked = dataclasses.replace(first.locality, hit_rate=0.125)
+    measured[policy] = marked
+    assert train(prepared, policy, Training(model="gat", epochs=0), measured=measured).locality is marked
 
 
 def test_patience_ends_a_training(prepared: Relabelled) -> None:
@@ -117,6 +139,9 @@ def test_a_sweep_keeps_results_and_goes_on(prepared: Relabelled, tmp_path: Path)
     assert len(said) == len(policies) - 2 and said[0].startswith("3 of 8: comm-rand mix=0.25 p=0.5")
     assert found[:2] == first[:2] and [result.policy for result in found] == policies
     assert [row.result for row in read_rows(path)] == found
+    assert all(
+        dict(row.versions)["torch"] == torch.__version__ and row.versions[0][0] == "date" for row in read_rows(path)
+    )
     sweep(prepared, policies, training, path, report=said.append)
     assert len(said) == 6
     sweep(prepared, policies[:1], training, path, CacheModel(capacity_bytes=1 << 18), said.append)
@@ -130,6 +155,7 @@ def test_bad_settings_are_one_line(prepared: Relabelled) -> None:
     for training, said in (
         (Training(model="gcn"), "there are: sage, gat"),
         (Training(epochs=-1), "epochs=-1"),
+        (Training(sampler="gpu"), "there are: auto, device, host"),
         (Training(device="cuda:99"), "device 'cuda:99' cannot be used here"),
     ):
         with pytest.raises(UserError, match=said) as error:

@@ -25,7 +25,7 @@ class Batch:
 
     `ends[h]` nodes are within h hops of the roots. Row v of the CSR arrays has the neighbours drawn for nodes[v] as
     positions in `nodes`; all nodes but those of the last hop have a row. Of L layers, layer l (from 1) computes the
-    first ends[L - l] nodes. `sample_s` is the time that it took to make.
+    first ends[L - l] nodes. `sample_s` is the time that numpy took to make it.
     """
 
     nodes: Ints
@@ -38,6 +38,11 @@ class Batch:
     def roots(self) -> Ints:
         """The nodes whose labels the batch trains on."""
         return np.asarray(self.nodes[: self.ends[0]], np.int64)
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """The number of edges of the first ends[h] rows, for each hop h."""
+        return tuple(self.indptr[list(self.ends[:-1])].tolist())
 
     def reads(self) -> Ints:
         """The nodes whose features an aggregation reads, row by row as the CSR arrays have them: int64[edges]."""

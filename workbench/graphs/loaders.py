@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Sampler
 from workbench.errors import Unavailable, UserError
 from workbench.graphs.batches import Batch, MiniBatches, NeighborSampler, Policy
 from workbench.graphs.conversion import HOW_TO_GET, edges_of, to_pyg
+from workbench.graphs.device.batches import DeviceBatch
 from workbench.graphs.graph import Floats, Graph, Ints
 from workbench.graphs.neighbors import BiasedDraw
 from workbench.graphs.roots import check_share, cut, mixed_order, static_order
@@ -81,21 +82,19 @@ class Tensors:
     labels: torch.Tensor
     ends: tuple[int, ...]
     edges: tuple[int, ...]
-    sample_s: float
 
 
-def to_tensors(batch: Batch, features: torch.Tensor, labels: torch.Tensor) -> Tensors:
+def to_tensors(batch: Batch | DeviceBatch, features: torch.Tensor, labels: torch.Tensor) -> Tensors:
     """The batch with its rows of features and labels, gathered on the device on which those are."""
     device = features.device
-    nodes = torch.from_numpy(batch.nodes).to(device)
+    nodes = torch.as_tensor(batch.nodes, device=device)
     return Tensors(
         features=features[nodes],
-        indptr=torch.from_numpy(batch.indptr).to(device),
-        indices=torch.from_numpy(batch.indices).to(device),
+        indptr=torch.as_tensor(batch.indptr, device=device),
+        indices=torch.as_tensor(batch.indices, device=device),
         labels=labels[nodes[: batch.ends[0]]],
         ends=batch.ends,
-        edges=tuple(batch.indptr[list(batch.ends[:-1])].tolist()),
-        sample_s=batch.sample_s,
+        edges=batch.edges,
     )
 
 

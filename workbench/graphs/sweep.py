@@ -7,13 +7,16 @@ its communities' method, the policy, the training, the cache model and the devic
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import torch
 
 from workbench.errors import UserError, WorkbenchError
 from workbench.graphs.batches import POLICIES, Policy, PolicyName
 from workbench.graphs.communities import Relabelled
-from workbench.graphs.locality import CacheModel
+from workbench.graphs.locality import CacheModel, EpochLocality
 from workbench.graphs.training import Result, Training, train
 from workbench.records import record
 from workbench.wire import content_hash, dumps, loads
@@ -23,10 +26,11 @@ BASELINES: tuple[PolicyName, ...] = ("uniform", "norand", "labor", "cluster-gcn"
 
 @record
 class Row:
-    """A result under its key."""
+    """A result under its key. `versions` has its date, torch, and what else the caller says of the machine."""
 
     key: str
     result: Result
+    versions: tuple[tuple[str, str], ...] = ()
 
 
 @record
@@ -74,8 +78,14 @@ def sweep(
     path: Path,
     cache: CacheModel | None = None,
     report: Callable[[str], None] | None = None,
+    machine: Sequence[tuple[str, str]] = (),
+    measured: dict[Policy, EpochLocality] | None = None,
 ) -> list[Result]:
-    """The results of all policies: those that the file has, and the others trained now and appended to it."""
+    """The results of all policies: those that the file has, and the others trained now and appended to it.
+
+    `machine` is written beside each new result, as ("driver", "580.95"), after the date and torch's version;
+    `measured` is as in `train`.
+    """
     cache = cache or CacheModel()
     done = {row.key: row.result for row in read_rows(path)}
     digest = prepared.graph.digest()
@@ -85,8 +95,10 @@ def sweep(
         if point.key not in done:
             if report is not None:
                 report(f"{number} of {len(policies)}: {describe(policy)}")
-            done[point.key] = train(prepared, policy, training, cache)
-            _append(path, Row(key=point.key, result=done[point.key]))
+            done[point.key] = train(prepared, policy, training, cache, measured=measured)
+            date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            versions = (("date", date), ("torch", str(torch.__version__)), *machine)
+            _append(path, Row(key=point.key, result=done[point.key], versions=versions))
         found.append(done[point.key])
     return found
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import nn
 
 from workbench.errors import UserError
-from workbench.graphs.batches import MiniBatches, Policy
+from workbench.graphs.batches import Batch, MiniBatches, Policy
 from workbench.graphs.communities import Relabelled
+from workbench.graphs.device.batches import DeviceBatch, DeviceMiniBatches
 from workbench.graphs.graph import Graph
 from workbench.graphs.loaders import Tensors, to_tensors
 from workbench.graphs.locality import CacheModel, EpochLocality, measure_batches, summarise
 from workbench.graphs.models import MODELS, GraphModel, ModelName
 from workbench.records import record
+from workbench.records.base import LATER
 
+Sampler = Literal["auto", "device", "host"]
 Report = Callable[[str], None]
 
 
 @record
 class Training:
     """How a model is trained: with Adam, for `epochs`, or fewer if validation accuracy has not risen for `patience`
-    epochs (0: never stop early). 0 epochs measure the locality only.
+    epochs (0: never stop early). 0 epochs measure the locality only. Batches are drawn by torch on `device`
+    (sampler="device") or by numpy on the host; "auto" is the device where that is a CUDA GPU.
     """
 
     model: ModelName = "sage"
@@ -37,11 +42,14 @@ class Training:
     epochs: int = 10
     patience: int = 0
     device: str = "cpu"
+    sampler: Sampler = dataclasses.field(default="auto", metadata=LATER)
 
     def check(self) -> None:
         """Raise `UserError` for a value that cannot be used."""
         if self.model not in MODELS:
             raise UserError(f"no model {self.model!r}; there are: {', '.join(MODELS)}")
+        if self.sampler not in get_args(Sampler):
+            raise UserError(f"no sampler {self.sampler!r}; there are: {', '.join(get_args(Sampler))}")
         for name, least in (("hidden", 1), ("heads", 1), ("epochs", 0), ("patience", 0), ("learning_rate", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"{name}={getattr(self, name)}: it must be at least {least}")
@@ -50,6 +58,9 @@ class Training:
 @record
 class Result:
     """One run. Times are measured on `device`: means or medians over epochs, without evaluation, in seconds.
+
+    `sample_s` is the time until batches were drawn: of numpy on the host, or, where `sampler` is the device, that which
+    passed on it while it drew them.
 
     `curve` has validation accuracy (0 to 1) after each epoch, over all neighbours; `elapsed_s` the seconds of training
     until then. `val` and `test` are those of the epoch with the best validation accuracy. None without training.
@@ -70,6 +81,7 @@ class Result:
     best_epoch: int | None = None  # from 1
     curve: tuple[float, ...] = ()
     elapsed_s: tuple[float, ...] = ()
+    sampler: Literal["device", "host"] = "host"
 
     def reached(self, accuracy: float) -> tuple[int, float] | None:
         """(epoch, seconds with preprocessing) at which validation first had this accuracy, or None."""
@@ -90,13 +102,21 @@ def train(
     training: Training,
     cache: CacheModel | None = None,
     report: Report | None = None,
+    measured: dict[Policy, EpochLocality] | None = None,
 ) -> Result:
-    """Train one model and measure it. The seed is the policy's. Raises `UserError` for settings that do not fit."""
+    """Train one model and measure it. The seed is the policy's. Raises `UserError` for settings that do not fit.
+
+    `measured` keeps the locality of policies on this graph, for the next model that trains with the same cache.
+    """
     training.check()
     graph = prepared.graph
-    batches = MiniBatches(graph, policy)
-    locality = summarise(measure_batches(graph, list(batches.epoch(0)), cache))
     device = _find_device(training.device)
+    batches = MiniBatches(graph, policy)
+    on_device = DeviceMiniBatches(batches, device) if _draws_on_device(training, device) else None
+    measured = {} if measured is None else measured
+    if policy not in measured:
+        first = [one.to_host() for one in on_device.epoch(0)] if on_device else list(batches.epoch(0))
+        measured[policy] = summarise(measure_batches(graph, first, cache))
     found = Result(
         graph=graph.name,
         method=prepared.method,
@@ -106,9 +126,10 @@ def train(
         policy=policy,
         training=training,
         device=_describe(device),
-        locality=locality,
+        locality=measured[policy],
+        sampler="device" if on_device else "host",
     )
-    return _Run(batches, training, device).measure(found, report) if training.epochs else found
+    return _Run(on_device or batches, training, device).measure(found, report) if training.epochs else found
 
 
 def _find_device(name: str) -> torch.device:
@@ -120,6 +141,10 @@ def _find_device(name: str) -> torch.device:
     return device
 
 
+def _draws_on_device(training: Training, device: torch.device) -> bool:
+    return device.type == "cuda" if training.sampler == "auto" else training.sampler == "device"
+
+
 def _describe(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type.upper()}"
 
@@ -127,7 +152,7 @@ def _describe(device: torch.device) -> str:
 class _Run:
     """A model in training, with the graph's arrays on its device."""
 
-    def __init__(self, batches: MiniBatches, training: Training, device: torch.device) -> None:
+    def __init__(self, batches: MiniBatches | DeviceMiniBatches, training: Training, device: torch.device) -> None:
         torch.manual_seed(batches.policy.seed)
         self.batches, self.training, self.device = batches, training, device
         graph = self.graph = batches.graph
@@ -173,11 +198,16 @@ class _Run:
     def run_epoch(self, number: int) -> tuple[float, float]:
         """(seconds of the epoch, of them drawing batches); on a GPU until its work is done."""
         self.model.train()
-        drawing, start = 0.0, self._now()
-        for batch in self.batches.epoch(number):
-            drawing += batch.sample_s
+        watch = _Stopwatch(self.device if isinstance(self.batches, DeviceMiniBatches) else torch.device("cpu"))
+        start = self._now()
+        batches: Iterator[Batch | DeviceBatch] = iter(self.batches.epoch(number))
+        while True:
+            with watch:
+                batch = next(batches, None)
+            if batch is None:
+                break
             self.step(to_tensors(batch, self.features, self.labels))
-        return self._now() - start, drawing
+        return self._now() - start, watch.seconds()
 
     def step(self, batch: Tensors) -> None:
         """One step of the optimizer."""
@@ -196,6 +226,34 @@ class _Run:
         chosen = self.model.predict_all(self.features, self.indptr, self.indices).argmax(dim=1)
         right = (chosen == self.labels).cpu().numpy()
         return _accuracy(right, self.graph, "val"), _accuracy(right, self.graph, "test")
+
+
+class _Stopwatch:
+    """Adds up the time of blocks. On a GPU by events, so that the host need not wait for work that came before."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._marks: list[float] = []
+        self._events: list[torch.cuda.Event] = []
+
+    def __enter__(self) -> None:
+        self._mark()
+
+    def __exit__(self, *_: object) -> None:
+        self._mark()
+
+    def _mark(self) -> None:
+        if self.device.type == "cuda":
+            self._events.append(torch.cuda.Event(enable_timing=True))
+            self._events[-1].record(torch.cuda.current_stream(self.device))
+        else:
+            self._marks.append(time.perf_counter())
+
+    def seconds(self) -> float:
+        """The time of all blocks; on a GPU after its work is done."""
+        spans = zip(self._events[::2], self._events[1::2], strict=True)
+        passed: float = sum(begin.elapsed_time(end) for begin, end in spans) / 1e3
+        return passed + sum(self._marks[1::2]) - sum(self._marks[::2])
 
 
 def _accuracy(right: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], graph: Graph, mask: str) -> float:
