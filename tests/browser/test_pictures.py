@@ -4,6 +4,7 @@ their cells, on light and on dark."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,30 @@ SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 GROUNDS = {"light": "#ffffff", "dark": "#111111"}
 
 
-def drawn(browser: Any, artefacts: Path, figure: dict[str, Any], name: str, ground: str) -> Any:
-    """A page with the figure on that ground, kept as a picture too."""
+@pytest.fixture(scope="module")
+def sheet(browser: Any) -> Iterator[Any]:
+    """A page with plotly, whose script takes a second to read: one for all pictures."""
     page = browser.new_page(viewport={"width": 960, "height": 640})
-    page.set_content(f'<body style="margin:0;background:{GROUNDS[ground]}"><div id="figure"></div></body>')
+    page.set_content('<body style="margin:0"></body>')
     page.add_script_tag(path=str(SCRIPT))
-    page.evaluate("figure => Plotly.newPlot('figure', figure.data, figure.layout)", json.loads(json.dumps(figure)))
+    yield page
+    page.close()
+
+
+def drawn(page: Any, artefacts: Path, figure: dict[str, Any], name: str, ground: str) -> Any:
+    """The page with nothing but the figure on that ground, kept as a picture too."""
+    page.evaluate(
+        "([figure, ground]) => { document.body.style.background = ground;"
+        " document.body.innerHTML = '<div id=figure></div>';"
+        " return Plotly.newPlot('figure', figure.data, figure.layout).then(() => null); }",
+        [json.loads(json.dumps(figure)), GROUNDS[ground]],
+    )
     page.screenshot(path=str(artefacts / f"{name}-{ground}.png"))
     return page
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
-def test_ticks_of_a_short_axis_are_plain_amounts(browser: Any, artefacts: Path, ground: str) -> None:
+def test_ticks_of_a_short_axis_are_plain_amounts(sheet: Any, artefacts: Path, ground: str) -> None:
     points = [Point("product", "DRAM", 480.0, 6.2e14), Point("product", "L2", 300.0, 6.2e14)]
     figure = draw_levels(
         "Roofline",
@@ -40,11 +53,10 @@ def test_ticks_of_a_short_axis_are_plain_amounts(browser: Any, artefacts: Path, 
     ).plotly
     assert figure is not None
     figure["layout"]["yaxis"]["range"], figure["layout"]["xaxis"]["range"] = [14.4, 15.2], [2.0, 2.9]
-    page = drawn(browser, artefacts, figure, "roofline", ground)
+    page = drawn(sheet, artefacts, figure, "roofline", ground)
     rates, intensities = (
         page.eval_on_selector_all(f".{axis}tick text", "nodes => nodes.map(node => node.textContent)") for axis in "yx"
     )
-    page.close()
     assert {"600T", "1P"} <= set(rates) and all(
         "×" not in said and "<" not in said and said[-1] in "TP" for said in rates
     ), rates
@@ -52,15 +64,14 @@ def test_ticks_of_a_short_axis_are_plain_amounts(browser: Any, artefacts: Path, 
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
-def test_numbers_on_cells_can_be_read(browser: Any, artefacts: Path, ground: str) -> None:
+def test_numbers_on_cells_can_be_read(sheet: Any, artefacts: Path, ground: str) -> None:
     shown = heat_map(landscapes.landscapes()["matmul_bf16_4096"], "tile", "cluster")
     figure = shown.plotly
     assert figure is not None
-    page = drawn(browser, artefacts, figure, "heat-map", ground)
+    page = drawn(sheet, artefacts, figure, "heat-map", ground)
     written = page.eval_on_selector_all(
         ".annotation-text", "nodes => nodes.map(node => [node.textContent, getComputedStyle(node).fill])"
     )
-    page.close()
     cells = [value for line in figure["data"][0]["z"] for value in line if value is not None]
     assert len(written) == len(cells) and all(said.rstrip("*†").endswith("s") for said, _ in written)
     (_, full), (_, pale), (_, slow) = figure["data"][0]["colorscale"]
@@ -71,13 +82,12 @@ def test_numbers_on_cells_can_be_read(browser: Any, artefacts: Path, ground: str
         assert colours.contrast(black, ground) >= 4.5
 
 
-def test_numbers_stand_on_cells_whose_names_are_numbers(browser: Any, artefacts: Path) -> None:
+def test_numbers_stand_on_cells_whose_names_are_numbers(sheet: Any, artefacts: Path) -> None:
     figure = heat_map(landscapes.landscapes()["matmul_bf16_4096"], "stages", "cluster").plotly
     assert figure is not None and all(name.isdigit() for name in figure["data"][0]["x"] if name != "not set")
-    page = drawn(browser, artefacts, figure, "stages", "light")
+    page = drawn(sheet, artefacts, figure, "stages", "light")
     plot = page.locator(".nsewdrag").bounding_box()
     boxes = [node.bounding_box() for node in page.locator(".annotation-text").all()]
-    page.close()
     wide, high = plot["width"] / len(figure["data"][0]["x"]), plot["height"] / len(figure["data"][0]["y"])
     cells = [
         (
@@ -95,15 +105,14 @@ def test_numbers_stand_on_cells_whose_names_are_numbers(browser: Any, artefacts:
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
-def test_the_title_of_an_axis_stands_beside_its_names(browser: Any, artefacts: Path, ground: str) -> None:
+def test_the_title_of_an_axis_stands_beside_its_names(sheet: Any, artefacts: Path, ground: str) -> None:
     figure = heat_map(landscapes.landscapes()["matmul_bf16_4096"], "tile", "schedule").plotly
     assert figure is not None and "cooperative" in figure["data"][0]["y"]
-    page = drawn(browser, artefacts, figure, "schedules", ground)
+    page = drawn(sheet, artefacts, figure, "schedules", ground)
     title, plot = page.locator(".ytitle").bounding_box(), page.locator("#figure").bounding_box()
     below, above = page.locator(".xtitle").bounding_box(), page.locator(".gtitle").bounding_box()
     names, tiles = ([node.bounding_box() for node in page.locator(f".{axis}tick text").all()] for axis in "yx")
     cells = page.locator(".nsewdrag").bounding_box()
-    page.close()
     assert title["x"] >= plot["x"] and all(title["x"] + title["width"] + 4 <= name["x"] for name in names), (
         title,
         names,

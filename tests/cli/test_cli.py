@@ -43,20 +43,7 @@ def cutegen(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
-    ran = in_a_process(
-        "run",
-        "relu",
-        "--steps",
-        "2",
-        "--set",
-        "batch_size=8",
-        "--set",
-        "dim=64",
-        "--executor",
-        "emulator",
-        "--json",
-        cwd=tmp_path,
-    )
+    ran = cutegen("run", "relu", "--steps", "2", *SMALL, "--json")
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     assert document["best"] and len(document["versions"]) == 3
@@ -70,7 +57,7 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
     good = cutegen("test", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--json")
     assert good.returncode == 0 and json.loads(good.stdout)["correct"] is True
     (tmp_path / "bad.py").write_text((tmp_path / "best.py").read_text().replace("Float32(0.0)", "Float32(1.0)"))
-    bad = in_a_process("test", "relu", "bad.py", "--set", "batch_size=8", "--set", "dim=64", cwd=tmp_path)
+    bad = cutegen("test", "relu", "bad.py", "--set", "batch_size=8", "--set", "dim=64")
     assert bad.returncode == 1 and "wrong_result" in bad.stdout
 
 
@@ -152,21 +139,7 @@ def test_doctor_says_what_and_why(tmp_path: Path) -> None:
 def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
     ran = cutegen("run", "relu", "--steps", "0", "--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator")
     assert ran.returncode == 0 and cutegen("export", "best.py").returncode == 0
-    done = in_a_process(
-        "profile",
-        "relu",
-        "best.py",
-        "--set",
-        "batch_size=8",
-        "--set",
-        "dim=64",
-        "--executor",
-        "emulator",
-        "--html",
-        "page.html",
-        "--json",
-        cwd=tmp_path,
-    )
+    done = cutegen("profile", "relu", "best.py", *SMALL, "--html", "page.html", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kernels"][0]["provenance"] == "counted" and "Source lines by" in done.stderr
@@ -240,7 +213,8 @@ def test_what_takes_as_many_inputs_fits(forward: str) -> None:
         validation.check_kernel("kernel.py", kernel("self, x"), problems.load("matmul"))
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("jobs", ["2", "1"])
 def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     programs = ["softmax(x) .threads_per_row(32)", "softmax(x) .bogus(3)", "softmax(x) .threads_per_row(64)"]
     small = ["--set", "batch_size=8", "--set", "dim=64", "--executor", "emulator", "--jobs", jobs, "--json"]
@@ -252,22 +226,23 @@ def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.
     assert "v1 softmax" in (told := capsys.readouterr().out) and "missing.py\n  cannot be used" in told
 
 
-def test_a_terminals_interrupt_is_told_in_a_line(tmp_path: Path) -> None:
+@pytest.mark.few(2)
+@pytest.mark.parametrize("after_s", [0.4, 2.5, 1.2])
+def test_a_terminals_interrupt_is_told_in_a_line(tmp_path: Path, after_s: float) -> None:
     """Ctrl-C goes to the whole group of processes of the terminal; also while the worker server starts."""
-    for after_s in (0.4, 1.2, 2.5):
-        running = subprocess.Popen(
-            [sys.executable, "-m", "workbench", "test", "softmax", "softmax(x)", "--executor", "emulator"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=heed_interrupts,
-            process_group=0,
-        )
-        time.sleep(after_s)
-        os.killpg(running.pid, signal.SIGINT)
-        _, told = running.communicate(timeout=100)
-        assert running.returncode in (130, -signal.SIGINT) and len(told.splitlines()) == 1, told
+    running = subprocess.Popen(
+        [sys.executable, "-m", "workbench", "test", "softmax", "softmax(x)", "--executor", "emulator"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+        process_group=0,
+    )
+    time.sleep(after_s)
+    os.killpg(running.pid, signal.SIGINT)
+    _, told = running.communicate(timeout=100)
+    assert running.returncode in (130, -signal.SIGINT) and len(told.splitlines()) == 1, told
 
 
 @pytest.mark.parametrize("command", ["profile", "test"])
@@ -340,7 +315,9 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_interrupt_keeps_the_session_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_interrupt_keeps_the_session_and_says_how_to_go_on(
+    tmp_path: Path, cutegen: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = [
         sys.executable,
         "-m",
@@ -373,14 +350,8 @@ def test_interrupt_keeps_the_session_and_says_how_to_go_on(tmp_path: Path) -> No
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=100)
     assert running.returncode == 130 and "cutegen run --resume" in said and "Traceback" not in said
-    history = subprocess.run(
-        [sys.executable, "-m", "workbench", "history"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    monkeypatch.delenv("CUTEGEN_ROOT")
+    history = cutegen("history")
     assert history.returncode == 0 and "v1" in history.stdout and "accept" in history.stdout
 
 
@@ -567,15 +538,19 @@ def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureF
         main(["explain", "gemm(a, b)", "--size", "12,x,3"])
 
 
-def test_explain_compiles(capsys: pytest.CaptureFixture[str]) -> None:
-    for text in (
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "text",
+    [
         "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(64, 64, 64) .schedule(cooperative) >> bias()",
         "crossentropy(x, y)",
         "gather(x, i)",
         "groupnorm(x, groups=3)",
-    ):
-        assert main(["explain", text, "--compile"]) == 0
-        assert "registers a thread" in capsys.readouterr().out
+    ],
+)
+def test_explain_compiles(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", text, "--compile"]) == 0
+    assert "registers a thread" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -324,14 +324,15 @@ def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path
         item for item in Planner().propose(Ask(problem=job.problem, facts=job.facts)) if isinstance(item, Proposal)
     ]
     job = replace(job, candidate=written[-1].candidate, trials=1, timed_calls=2)
-    spawn = multiprocessing.get_context("spawn")
+    workers = multiprocessing.get_context("forkserver")  # one process imports torch and CuTe DSL for all of them
+    workers.set_forkserver_preload([__name__, "torch", "cutlass.cute", "workbench.emulator"])
     lines, processes = {}, {}
     for role in ("candidate", "referee", "parent"):
         (tmp_path / role).mkdir()
         prepare(tmp_path / role, job)
         mine, theirs = socket.socketpair()
         with theirs:
-            processes[role] = spawn.Process(target=_process, args=(role, tmp_path / role, theirs), daemon=True)
+            processes[role] = workers.Process(target=_process, args=(role, tmp_path / role, theirs), daemon=True)
             processes[role].start()
         lines[role] = SocketChannel(mine, processes[role].is_alive)
     run = Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], lines["parent"], look=lambda: None)

@@ -87,7 +87,8 @@ def test_a_rank_that_there_is_not_is_refused() -> None:
 
 def test_a_session_stops_by_itself_and_says_why(tmp_path: Path) -> None:
     said: list[Event] = []
-    with Session.create(problems.load("relu"), root=tmp_path, executor="emulator") as session:
+    problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
+    with Session.create(problem, root=tmp_path, executor="emulator") as session:
         session.subscribe(said.append)
         made = session.run_until("sol", epsilon=0.0, patience=1)
         with pytest.raises(UserError, match="sol"):

@@ -68,7 +68,8 @@ def check_kept(path: Path, promised: dict[int, str]) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("kills", "least"), [(35, 18), pytest.param(100, 51, marks=pytest.mark.slow)])
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("kills", "least"), [(12, 6), (35, 18), (100, 51)])
 def test_nothing_accepted_is_lost(tmp_path: Path, kills: int, least: int) -> None:
     folder = tmp_path / "s"
     promised = kill_often(folder, "worker_double.py", kills, 0.2, least=least, limit_s=200)

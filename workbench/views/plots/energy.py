@@ -57,9 +57,14 @@ def plot_energy(session: Session) -> MimeBundle:
     points = find_points(session.versions, session.device)
     if not points:
         return MimeBundle(explain_no_point(session.versions))
-    front = find_front(points)
     title = f"Energy against time, {session.problem.name} on {session.device} ({points[0].provenance})"
-    text, page = _table(points, front, f"{title}; joules of one call, {_explain_intervals(session, points)}")
+    return draw_points(points, title, f"joules of one call, {_explain_intervals(session, points)}")
+
+
+def draw_points(points: Sequence[EnergyPoint], title: str, note: str) -> MimeBundle:
+    """Points of one provenance, at least one, and their Pareto front."""
+    front = find_front(points)
+    text, page = _table(points, front, f"{title}; {note}")
     drawing = _draw(points, front, title)
     return MimeBundle(text, html=html_figure(drawing, page), svg=drawing, plotly=_make_figure(points, front, title))
 

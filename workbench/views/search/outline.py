@@ -1,0 +1,212 @@
+"""The rows of a search tree: each node after its parent, with what is said of it.
+
+`find_rows` gives all nodes; `fold` leaves out what is closed: pruned and failed branches, and all that leads neither to
+the best node nor to the last one tried. So a tree of a thousand nodes is drawn in some dozens of rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+from workbench.policies.search import ROOT, SearchNode, SearchTree
+from workbench.records import record
+from workbench.views.text.mime_bundle import format_joules, format_seconds
+
+MOST_SIBLINGS = 8  # children of one node that are drawn unasked
+MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "pruned": "⊘"}
+
+
+@record
+class Row:
+    """A node of the tree as it is shown. `value` is the mean reward of its subtree, with an interval of 90 %."""
+
+    number: int
+    parent: int | None
+    depth: int
+    title: str
+    change: str  # of its settings against the parent; else the title
+    status: str  # root, open, passed, failed, pruned
+    visits: int
+    value: float | None
+    low: float | None
+    high: float | None
+    time: str  # of a call; "" where there is none
+    note: str  # why it is pruned, failed or screened out; what is expected of it
+    text: str  # the program or the idea
+    best: bool
+    pinned: bool
+    taken: bool
+    children: int  # that it has
+    hidden: int = 0  # nodes below it that are not drawn
+
+    @property
+    def mark(self) -> str:
+        """Its status as a sign; ★ is the best so far."""
+        return "★" if self.best else MARKS[self.status]
+
+    @property
+    def words(self) -> str:
+        """All that is known of it, in a line."""
+        flags = [word for word in ("best", "pinned", "taken") if getattr(self, word)]
+        tries = f"{self.visits} {'try' if self.visits == 1 else 'tries'}"
+        value = "" if self.value is None else f"value {self.value:.3f}"
+        if self.low is not None and self.high is not None:
+            value += f" ({self.low:.3f} to {self.high:.3f})"
+        return "; ".join(filter(None, [f"{self.number} {self.title}", self.status, *flags, self.time, tries, value, self.note]))
+
+
+def find_rows(tree: SearchTree) -> list[Row]:
+    """All nodes, each after its parent, siblings in the order of the log."""
+    rows: list[Row] = []
+    waiting = [(ROOT, 0, False)]
+    while waiting:
+        number, depth, closed = waiting.pop()
+        node = tree.nodes[number]
+        closed = closed or bool(node.pruned)
+        rows.append(_row(tree, node, depth, closed))
+        waiting += [(child, depth + 1, closed) for child in reversed(node.children)]
+    return rows
+
+
+def _row(tree: SearchTree, node: SearchNode, depth: int, closed: bool) -> Row:
+    interval = node.value_interval
+    title = _title(node)
+    return Row(
+        number=node.number,
+        parent=node.parent,
+        depth=depth,
+        title=title,
+        change=_describe_change(title, _title(tree.nodes[node.parent])) if node.parent else title,
+        status="pruned" if closed else node.status,
+        visits=node.visits,
+        value=node.value,
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
+        time=_describe_time(node),
+        note=_explain(node, closed),
+        text=node.candidate.text if node.candidate is not None else "",
+        best=tree.best is node,
+        pinned=node.pinned,
+        taken=node.taken,
+        children=len(node.children),
+    )
+
+
+def _title(node: SearchNode) -> str:
+    candidate = node.candidate
+    return candidate.title or candidate.text if candidate is not None else "the problem"
+
+
+def _describe_change(title: str, before: str) -> str:
+    """The settings that the title of a parent does not have; the whole title where that says nothing."""
+    known = set(before.split(", "))
+    return ", ".join(part for part in title.split(", ") if part not in known) or title
+
+
+def _describe_time(node: SearchNode) -> str:
+    result = node.result
+    if result is None or result.time_s is None:
+        return ""
+    energy = f", {format_joules(result.joules)}" if result.joules is not None else ""
+    return f"{format_seconds(result.time_s)}{energy}"
+
+
+def _explain(node: SearchNode, closed: bool) -> str:
+    """Why a node is where it is; for an open one what is expected of it."""
+    candidate, result = node.candidate, node.result
+    said = []
+    if node.pruned:
+        said.append(f"pruned: {node.pruned}")
+    elif closed:
+        said.append("below a pruned node")
+    if candidate is not None and candidate.in_words:
+        said.append("an idea in words")
+    elif candidate is not None and candidate.kind == "repair":
+        said.append("a repair")
+    if result is not None and result.screened:
+        said.append("screened out without a GPU")
+    if result is not None and result.message:
+        said.append(" ".join(result.message.split()))
+    if result is None and candidate is not None and candidate.prior is not None:
+        said.append(f"prior {candidate.prior.log_speedup:+.2f} ({candidate.prior.source})")
+    return "; ".join(said)
+
+
+def fold(
+    tree: SearchTree, opened: Collection[int] = (), *, closed: Collection[int] = (), siblings: int = MOST_SIBLINGS
+) -> list[Row]:
+    """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, and
+    the children of the nodes in `opened`. Of more than `siblings` children the ones that matter most are drawn, in
+    their order; those in `opened` show all.
+    """
+    rows = find_rows(tree)
+    kept = _kept_paths(tree)
+    shown: list[Row] = []
+    is_open = {ROOT: True}
+    drawn = _choose_children(tree, rows, kept, opened, siblings)
+    below = _count_below(rows)
+    for row in rows:
+        if row.parent is not None and not (is_open.get(row.parent) and row.number in drawn[row.parent]):
+            continue
+        open_here = row.number not in closed and (
+            row.number == ROOT or row.number in opened or (row.number in kept and row.status != "pruned")
+        )
+        is_open[row.number] = open_here
+        visible = drawn[row.number] if open_here else ()
+        hidden = below[row.number] - sum(below[child] + 1 for child in visible)
+        shown.append(dataclasses.replace(row, hidden=hidden))
+    return shown
+
+
+def _kept_paths(tree: SearchTree) -> set[int]:
+    """Nodes on the way to the best, the pinned ones and the last one tried."""
+    ends = [*tree.pins, *tree.tried[-1:]]
+    if tree.best is not None:
+        ends.append(tree.best.number)
+    return {number for end in ends for number in tree.path(end)}
+
+
+def _choose_children(
+    tree: SearchTree, rows: Sequence[Row], kept: Collection[int], opened: Collection[int], siblings: int
+) -> dict[int, set[int]]:
+    """For each node the children that are drawn where it is open."""
+    by_number = {row.number: row for row in rows}
+
+    def weight(child: int) -> tuple[bool, bool, float, int]:
+        row, node = by_number[child], tree.nodes[child]
+        return (child not in kept, row.status in ("pruned", "failed"), node.least_s, -node.visits)
+
+    return {
+        row.number: set(sorted(tree.nodes[row.number].children, key=weight)[: None if row.number in opened else siblings])
+        for row in rows
+    }
+
+
+def _count_below(rows: Sequence[Row]) -> dict[int, int]:
+    """Number of nodes below each."""
+    below = {row.number: 0 for row in rows}
+    for row in reversed(rows):
+        if row.parent is not None:
+            below[row.parent] += below[row.number] + 1
+    return below
+
+
+def summarise(tree: SearchTree) -> str:
+    """The search in a line: strategy, trials, what they cost, what was saved, the best so far, why it stopped."""
+    setup, best = tree.setup, tree.best
+    most = f" of {tree.budget.trials}" if tree.budget.trials is not None else ""
+    said = [
+        f"search {setup.strategy}, seed {setup.seed}" if setup is not None else "search",
+        f"{len(tree.nodes) - 1} nodes, {tree.trials}{most} trials",
+    ]
+    if tree.screened:
+        said.append(f"{tree.screened} screened out without a GPU ({tree.screened / (tree.screened + tree.trials):.0%} of the trials saved)")
+    if tree.tokens:
+        said.append(f"{tree.tokens} tokens")
+    if tree.usd:
+        said.append(f"${tree.usd:.4f}")
+    said.append(f"best {best.number}: {_describe_time(best)}" if best is not None else "none is correct yet")
+    if tree.stopped:
+        said.append(tree.stopped)
+    return "; ".join(said)
