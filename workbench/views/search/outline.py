@@ -53,7 +53,9 @@ class Row:
         value = "" if self.value is None else f"value {self.value:.3f}"
         if self.low is not None and self.high is not None:
             value += f" ({self.low:.3f} to {self.high:.3f})"
-        return "; ".join(filter(None, [f"{self.number} {self.title}", self.status, *flags, self.time, tries, value, self.note]))
+        return "; ".join(
+            filter(None, [f"{self.number} {self.title}", self.status, *flags, self.time, tries, value, self.note])
+        )
 
 
 def find_rows(tree: SearchTree) -> list[Row]:
@@ -178,7 +180,9 @@ def _choose_children(
         return (child not in kept, row.status in ("pruned", "failed"), node.least_s, -node.visits)
 
     return {
-        row.number: set(sorted(tree.nodes[row.number].children, key=weight)[: None if row.number in opened else siblings])
+        row.number: set(
+            sorted(tree.nodes[row.number].children, key=weight)[: None if row.number in opened else siblings]
+        )
         for row in rows
     }
 
@@ -201,7 +205,9 @@ def summarise(tree: SearchTree) -> str:
         f"{len(tree.nodes) - 1} nodes, {tree.trials}{most} trials",
     ]
     if tree.screened:
-        said.append(f"{tree.screened} screened out without a GPU ({tree.screened / (tree.screened + tree.trials):.0%} of the trials saved)")
+        said.append(
+            f"{tree.screened} screened out without a GPU ({tree.screened / (tree.screened + tree.trials):.0%} of the trials saved)"
+        )
     if tree.tokens:
         said.append(f"{tree.tokens} tokens")
     if tree.usd:

@@ -185,7 +185,9 @@ def _draw_mark(row: Row, x: float, y: float) -> str:
     line = f'fill="none" stroke="{ink}" stroke-width="2"'
     if row.best:
         places = [(0, -7), (1.8, -2.3), (6.8, -2.2), (2.8, 0.9), (4.2, 5.8), (0, 2.9)]
-        points = " ".join(f"{x + side * a:.1f},{y + b:.1f}" for side, half in ((1, places), (-1, places[::-1])) for a, b in half)
+        points = " ".join(
+            f"{x + side * a:.1f},{y + b:.1f}" for side, half in ((1, places), (-1, places[::-1])) for a, b in half
+        )
         return draw_titled(f'polygon points="{points}" fill="{ink}"', row.words)
     cross = f"M{x - 4} {y - 4}L{x + 4} {y + 4}"
     if row.status == "failed":
