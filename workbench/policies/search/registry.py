@@ -15,6 +15,10 @@ OWN = {
     "greedy": "walks:GreedySearch",
     "hill-climb": "walks:HillClimb",
     "annealing": "walks:Annealing",
+    "halving": "halving:SuccessiveHalving",
+    "tpe": "optuna_strategies:Tpe",
+    "bayes": "optuna_strategies:Bayes",
+    "tree": "mcts:TreeSearch",
 }
 
 

@@ -41,6 +41,7 @@ class SearchNode:
     pinned: bool = False
     asked: int = 0  # how often the expander was asked for children
     exhausted: bool = False  # the expander had none
+    kept: bool = False  # a person revived it, so that no strategy prunes it again
     taken: bool = False
     visits: int = 0  # tries in its subtree, its own among them
     total: float = 0.0  # of their rewards
@@ -240,7 +241,8 @@ class SearchTree:
             self.pending = None
 
     def _on_revived(self, event: SearchEvent) -> None:
-        self.node(event.node).pruned = ""
+        node = self.node(event.node)
+        node.pruned, node.kept = "", event.by == "person"
 
     def _on_pinned(self, event: SearchEvent) -> None:
         node = self.node(event.node)
