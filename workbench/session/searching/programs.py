@@ -32,7 +32,16 @@ class ProgramSpace:
 
     writes = False
 
-    def __init__(self, ask: Ask, priors: ProgramPriors, start: str | None, answers: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        priors: ProgramPriors,
+        start: str | None,
+        least_s: float | None,
+        answers: Callable[[str], bool],
+    ) -> None:
+        """`least_s` is the time that no kernel for the problem can beat."""
+        self._least_s = least_s
         try:
             self._found, self._rungs = list_rungs(ask)
         except Unrecognised as reason:
@@ -105,8 +114,8 @@ class ProgramSpace:
         return tuple(found.values())
 
     def bound_s(self, candidate: SearchCandidate) -> float | None:
-        """The problem's speed of light."""
-        return self._priors.bound_s
+        """The problem's speed of light at the most permissive rates: of a program alone no bound is known."""
+        return self._least_s
 
     def settings(self, candidate: SearchCandidate) -> Mapping[str, str]:
         """Its settings as people write them."""
