@@ -26,7 +26,7 @@ def _repeated_errors(tree: SearchTree) -> Iterator[str]:
     alike: dict[str, list[int]] = defaultdict(list)
     for number in tree.tried:
         result = tree.nodes[number].result
-        if result is not None and result.outcome != "passed":
+        if result is not None and tree.nodes[number].failed:
             alike[re.sub(r"\d[\d.e+-]*", "N", result.message)[:120]].append(number)
     for message, numbers in sorted(alike.items(), key=lambda item: -len(item[1]))[:MOST]:
         if len(numbers) > 1:

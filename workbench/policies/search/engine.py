@@ -29,6 +29,8 @@ from workbench.policies.search.protocols import (
 from workbench.policies.search.tree import SearchTree
 from workbench.records.search import SearchAim, SearchBudget, SearchEvent, SearchEventKind, SearchSetup
 
+MOST_SCREENED = 20  # candidates in a row that a model may write for nothing (inferred)
+
 
 def never() -> bool:
     """No stop."""
@@ -118,6 +120,9 @@ class _Runner:
         if spent is not None:
             self.write("stopped", reason=spent, by="engine")
             return False
+        if self.space.writes and (idle := _screened_in_a_row(self.tree)) >= MOST_SCREENED:
+            self.write("stopped", reason=f"the last {idle} candidates were screened out", by="engine")
+            return False
         if self.tree.pending is not None:
             self._try(self.tree.pending)
             return True
@@ -178,6 +183,16 @@ class _Runner:
         assert node.candidate is not None
         result = self.evaluator.judge(node.candidate, self.tree, self.should_stop)
         self.write("tried", node=number, result=result)
+
+
+def _screened_in_a_row(tree: SearchTree) -> int:
+    """How many of the last tries cost no trial because they were screened out."""
+    found = 0
+    for number in reversed(tree.tried):
+        if tree.nodes[number].status != "screened":
+            break
+        found += 1
+    return found
 
 
 def _describe(setup: SearchSetup) -> str:

@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 from workbench.errors import Unavailable
 from workbench.policies.search.frontier import Option, options, pinned_options
-from workbench.policies.search.memory import log_speeds
 from workbench.policies.search.protocols import Action, Space
+from workbench.policies.search.strategies.memory import log_speeds
+from workbench.policies.search.strategies.walks import constants_of, prior_of, take, write_more
 from workbench.policies.search.tree import SearchTree
-from workbench.policies.search.walks import constants_of, prior_of, take, write_more
 from workbench.records import record
 from workbench.records.base import Scalar
 from workbench.records.search import SearchCandidate
@@ -85,7 +85,7 @@ class _Problem:
         """
         import optuna
 
-        nodes = [tree.nodes[number] for number in tree.tried]
+        nodes = tree.walk()
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(
             optuna.trial.create_trial(

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from workbench.policies.search.frontier import options, pinned_options
 from workbench.policies.search.protocols import Action, Space
+from workbench.policies.search.strategies.walks import constants_of, prior_of, take, write_more
 from workbench.policies.search.tree import SearchTree
-from workbench.policies.search.walks import constants_of, prior_of, take, write_more
 from workbench.records import record
 from workbench.records.base import Scalar
 

@@ -6,9 +6,9 @@ Its parts, and where they are from:
     asymmetric branching     nodes that passed have many children, a failed one at most `repair_rounds`, and those are
                              repairs; a repair is no idea, so it does not count as a child when a node is widened
     logarithmic reward       rewards.py (the paper; constants inferred)
-    dead ends                a node is pruned after `dead_after` changes in a row that failed or gave no gain; equal code
-                             is tried once; what cannot beat the best even at its own speed of light, or at the
-                             optimistic end of what is expected of it, is not tried
+    dead ends                a node is pruned after `dead_after` changes that gave no gain; equal code is tried
+                             once; what cannot beat the best even at its own speed of light, or at the optimistic end
+                             of what is expected of it, is not tried
     memory                   what the tries say of the settings, anywhere in the tree (memory.py; ours)
     priors                   with the memory they decide which child of a node is made next (ours)
 """
@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from workbench.policies.search.frontier import Option, can_write, options, options_at, pinned_options
-from workbench.policies.search.memory import SearchMemory, Vector
 from workbench.policies.search.protocols import Action, Expand, Prune, Space, Stop
+from workbench.policies.search.strategies.memory import SearchMemory, Vector
+from workbench.policies.search.strategies.walks import NOTHING_LEFT, constants_of, write_more
 from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
-from workbench.policies.search.walks import NOTHING_LEFT, constants_of, write_more
 from workbench.records import record
 from workbench.records.base import Scalar
 
@@ -76,7 +76,7 @@ class _Round:
         while node.candidate is not None and node.candidate.kind == "repair" and node.parent:
             node, rounds = self.tree.nodes[node.parent], rounds + 1
         last = self.tree.nodes[self.tree.tried[-1]]
-        if last.passed or rounds >= self.settings.repair_rounds or self.tree.is_closed(last.number):
+        if not last.failed or rounds >= self.settings.repair_rounds or self.tree.is_closed(last.number):
             return None
         found = options_at(self.tree, self.space, last)
         if found:
@@ -153,7 +153,8 @@ class _Round:
         return can_write(self.space, node) or bool(options_at(self.tree, self.space, node))
 
     def _score(self, node: SearchNode, child: SearchNode) -> float:
-        worth = math.log2(self.tree.best_s / child.least_s) / self.tree.reward.clip
+        slower = child.least_s / self.tree.best_s if self.tree.best is not None else 1.0
+        worth = max(-1.0, -math.log2(slower)) / self.tree.reward.clip
         return worth + self.settings.exploration * math.sqrt(math.log(max(2, node.visits)) / child.visits)
 
     def _hopeful(self, found: Sequence[Option]) -> list[Option]:
