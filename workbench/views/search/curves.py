@@ -65,7 +65,10 @@ def draw_curve(tree: SearchTree) -> MimeBundle:
         [n, node.number, format_seconds(node.result.time_s if node.result else None), format_seconds(level)]
         for n, (node, level) in enumerate(zip(judged, levels, strict=True), 1)
     ]
-    table = ["candidate", "node", "its time", "best so far"], [[*row, "yes" if row[0] in screened else ""] for row in rows]
+    table = (
+        ["candidate", "node", "its time", "best so far"],
+        [[*row, "yes" if row[0] in screened else ""] for row in rows],
+    )
     text, page = render_table([*table[0], "screened out"], table[1], title)
     curve = Curve("best so far", [level * 1e6 if level is not None else None for level in levels])
     axes = Axes("candidates judged", "time of a call in µs", is_log=True)
@@ -129,9 +132,7 @@ def _percent(value: float | None) -> str:
     return "—" if value is None else f"{value:.1%}"
 
 
-def _bundle(
-    title: str, curves: Sequence[Curve], marks: Sequence[int], axes: Axes, text: str, page: str
-) -> MimeBundle:
+def _bundle(title: str, curves: Sequence[Curve], marks: Sequence[int], axes: Axes, text: str, page: str) -> MimeBundle:
     drawing = _draw(title, curves, marks, axes)
     return MimeBundle(
         text, html=html_figure(drawing, page), svg=drawing, plotly=_make_figure(title, curves, marks, axes)
@@ -144,7 +145,9 @@ class _Frame:
     def __init__(self, curves: Sequence[Curve], is_log: bool) -> None:
         self.is_log = is_log
         self.longest = max(len(curve.values) for curve in curves)
-        found = [one for curve in curves for line in (curve.values, curve.low, curve.high) for one in line if one is not None]
+        found = [
+            one for curve in curves for line in (curve.values, curve.low, curve.high) for one in line if one is not None
+        ]
         low, high = min(found, default=1.0), max(found, default=1.0)
         if is_log:
             self.low, self.high = low / 1.1, high * 1.1
@@ -168,7 +171,9 @@ class _Frame:
         """Round values within the range."""
         if self.is_log and self.high > 3 * self.low:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            return [one for power in powers for one in (10.0**power * n for n in (1, 2, 5)) if self.low < one < self.high]
+            return [
+                one for power in powers for one in (10.0**power * n for n in (1, 2, 5)) if self.low < one < self.high
+            ]
         step = ticks(self.high - self.low, 4)[1]
         first = math.ceil(self.low / step)
         return [step * n for n in range(first, math.floor(self.high / step) + 1)]
@@ -236,9 +241,7 @@ def _draw_keys(curves: Sequence[Curve], has_marks: bool) -> list[str]:
     return body
 
 
-def _make_figure(
-    title: str, curves: Sequence[Curve], marks: Sequence[int], axes: Axes
-) -> dict[str, object]:
+def _make_figure(title: str, curves: Sequence[Curve], marks: Sequence[int], axes: Axes) -> dict[str, object]:
     data: list[dict[str, object]] = []
     for at, curve in enumerate(curves):
         x = list(range(1, len(curve.values) + 1))

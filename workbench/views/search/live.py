@@ -1,6 +1,6 @@
 """The tree of a search in a notebook while the search runs: one output that is replaced, and that stays as it was last.
 
-    run_search(space, evaluator, strategy, ShownLog(MemoryLog()))
+run_search(space, evaluator, strategy, ShownLog(MemoryLog()))
 """
 
 from __future__ import annotations

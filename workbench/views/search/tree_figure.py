@@ -40,7 +40,7 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
     times as fast; its bar holds 90 %.
     """
     rows, title = fold(tree, opened, closed=closed), summarise(tree)
-    head = ["node", "parent", "change", "status", "tries", "value", "interval of 90 %", "time", "why"]
+    head = ["node", "parent", "change", "status", "tries", "value (90 %)", "time", "why"]
     _, page = render_table(head, [_cells(row) for row in find_rows(tree)[:MOST_LISTED]], title)
     drawing = _draw(rows, title)
     return MimeBundle(
@@ -52,11 +52,9 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
 
 
 def _cells(row: Row) -> list[object]:
-    interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None and row.high is not None else ""
-    value = "" if row.value is None else f"{row.value:.3f}"
     status = f"{row.status}, best" if row.best else row.status
     parent = "" if row.parent is None else row.parent
-    return [row.number, parent, row.change, status, row.visits, value, interval, row.time, row.note]
+    return [row.number, parent, row.change, status, row.visits, row.said_value, row.time, row.note]
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
@@ -76,8 +74,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 def _say(row: Row) -> str:
     words = [f"{row.number} {row.change}", row.time]
     if row.visits > 1 and row.value is not None:
-        interval = f" ({row.low:.2f} to {row.high:.2f})" if row.low is not None and row.high is not None else ""
-        words.append(f"{row.visits} tries, value {row.value:.2f}{interval}")
+        words.append(f"{row.visits} tries, value {row.said_value}")
     flags = [word for word in ("best", "pinned", "taken") if getattr(row, word)]
     return "; ".join(filter(None, [*words, *flags, shorten(row.note, 90)]))
 
@@ -185,7 +182,9 @@ def _draw_mark(row: Row, x: float, y: float) -> str:
     line = f'fill="none" stroke="{ink}" stroke-width="2"'
     if row.best:
         places = [(0, -7), (1.8, -2.3), (6.8, -2.2), (2.8, 0.9), (4.2, 5.8), (0, 2.9)]
-        points = " ".join(f"{x + side * a:.1f},{y + b:.1f}" for side, half in ((1, places), (-1, places[::-1])) for a, b in half)
+        points = " ".join(
+            f"{x + side * a:.1f},{y + b:.1f}" for side, half in ((1, places), (-1, places[::-1])) for a, b in half
+        )
         return draw_titled(f'polygon points="{points}" fill="{ink}"', row.words)
     cross = f"M{x - 4} {y - 4}L{x + 4} {y + 4}"
     if row.status == "failed":
