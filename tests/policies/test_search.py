@@ -29,7 +29,7 @@ from workbench.policies.search.protocols import ShouldStop
 from workbench.policies.search.tree import SearchNode
 from workbench.records.search import NodeResult, Prior, SearchBudget, SearchCandidate, SearchEvent, SearchSetup
 
-TRIALS = 12
+TRIALS = 12  # more than the random tries with which tpe and bayes begin
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_search_spends_its_budget_and_tries_nothing_twice(
     assert curve[-1] == pytest.approx(place.best.median_s / tree.best_s) and list(curve) == sorted(curve)
 
 
-def test_every_prefix_replays_to_the_same_tree_and_every_kill_resumes_to_the_same_events(
+def test_every_prefix_of_the_log_replays_to_the_same_tree(
     place: Landscape, space: LandscapeSpace, strategy: Strategy
 ) -> None:
     whole = MemoryLog()
@@ -114,15 +114,12 @@ def test_every_prefix_replays_to_the_same_tree_and_every_kill_resumes_to_the_sam
     grown = SearchTree()
     for number, event in enumerate(whole.events()):
         grown.apply(event)
-        if number % 5 == 0:
-            assert shape(SearchTree.replay(whole.events()[: number + 1])) == shape(grown)
-        mortal = MortalLog(whole.events()[:number], number + 1)
-        with pytest.raises(Killed):
-            search(place, space, strategy, mortal)
-        assert mortal.events() == whole.events()[: number + 1]
+        assert shape(SearchTree.replay(whole.events()[: number + 1])) == shape(grown)
 
 
-def test_many_kills_in_one_search_lose_no_trial(place: Landscape, space: LandscapeSpace, strategy: Strategy) -> None:
+def test_killed_after_every_event_and_resumed_it_writes_the_same_events(
+    place: Landscape, space: LandscapeSpace, strategy: Strategy
+) -> None:
     whole, log = MemoryLog(), MortalLog((), 1)
     search(place, space, strategy, whole)
     deaths = 0
@@ -145,10 +142,11 @@ def test_a_pinned_node_is_expanded_next_until_nothing_is_left_of_it(
     log = MemoryLog()
     tree = search(place, space, strategy, log, 4)
     node = max((tree.nodes[number] for number in tree.tried), key=lambda node: len(options_at(tree, space, node)))
-    assert len(options_at(tree, space, node)) > 5
+    count = min(5, len(options_at(tree, space, node)))
+    assert count >= 3
     log.append(SearchEvent(number=0, kind="pinned", node=node.number, by="person"))
-    tree = search(place, space, strategy, log, 9)
-    assert [tree.nodes[number].parent for number in tree.tried[4:]] == [node.number] * 5
+    tree = search(place, space, strategy, log, 4 + count)
+    assert [tree.nodes[number].parent for number in tree.tried[4:]] == [node.number] * count
     log.append(SearchEvent(number=0, kind="unpinned", node=node.number, by="person"))
     assert search(place, space, strategy, log, 12).trials == 12
 
@@ -162,10 +160,10 @@ def test_nothing_is_tried_below_a_pruned_node_until_it_is_revived(
     for number in closed:
         log.append(SearchEvent(number=0, kind="pruned", node=number, reason="dull", by="person"))
     before = len(log.events())
-    tree = search(place, space, strategy, log, 20)
+    tree = search(place, space, strategy, log, 13)
     assert tree.nodes[closed[0]].pruned == "dull"
     tried = [event.node for event in log.events()[before:] if event.kind == "tried"]
-    assert len(tried) == 14 and not any(set(closed) & set(tree.path(number)) for number in tried if number)
+    assert len(tried) == 7 and not any(set(closed) & set(tree.path(number)) for number in tried if number)
     log.append(SearchEvent(number=0, kind="revived", node=closed[0], by="person"))
     assert not SearchTree.replay(log.events()).is_closed(closed[0])
 

@@ -9,6 +9,7 @@ Records are in workbench/records/search.py.
 """
 
 from workbench.policies.search.curves import median_curve, regret, share_of_best
+from workbench.policies.search.discoveries import describe_memory
 from workbench.policies.search.engine import run_search, why_spent
 from workbench.policies.search.landscape_space import (
     LandscapeEvaluator,
@@ -22,8 +23,9 @@ from workbench.policies.search.logs import FileLog, MemoryLog
 from workbench.policies.search.protocols import Evaluator, Expand, Prune, SearchLog, Space, Stop, Strategy, Try
 from workbench.policies.search.registry import load_strategy, strategy_names
 from workbench.policies.search.rewards import Reward
+from workbench.policies.search.strategies.mcts import TreeSearch
+from workbench.policies.search.strategies.walks import Annealing, GreedySearch, HillClimb, RandomSearch
 from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
-from workbench.policies.search.walks import Annealing, GreedySearch, HillClimb, RandomSearch
 
 __all__ = [
     "ROOT",
@@ -45,7 +47,9 @@ __all__ = [
     "Space",
     "Stop",
     "Strategy",
+    "TreeSearch",
     "Try",
+    "describe_memory",
     "load_strategy",
     "median_curve",
     "neighbours",

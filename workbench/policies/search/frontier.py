@@ -23,7 +23,7 @@ class Option(NamedTuple):
 
 
 def steer(tree: SearchTree, space: Space) -> Action | None:
-    """What a person asked for and comes before the strategy: a pinned node is tried, an idea in words is written out."""
+    """What a person asked for, which comes before the strategy: a pinned node is tried, an idea is written out."""
     node = tree.pinned
     if node is not None and _is_open(node) and not tree.is_closed(node.number):
         return Try(node=node.number, reason="pinned")
@@ -67,14 +67,20 @@ def pinned_options(tree: SearchTree, space: Space) -> list[Option]:
 
 
 def options_at(tree: SearchTree, space: Space, node: SearchNode) -> list[Option]:
-    """What may be tried as a child of one node: its open children, then what the space makes of it."""
+    """What may be tried as a child of one node: its open children, then what the space makes of it.
+
+    Below a node that failed these are repairs only.
+    """
     found = [
         Option(child.candidate, node.number, child.number)
         for child in map(tree.node, node.children)
         if child.candidate is not None and _is_open(child) and not child.pruned
     ]
     made = space.roots() if node.number == ROOT else space.children(node, tree)
-    return found + [Option(one, node.number) for one in made if one.key not in tree.keys]
+    failed = node.result is not None and not node.passed
+    return found + [
+        Option(one, node.number) for one in made if one.key not in tree.keys and (one.kind == "repair" or not failed)
+    ]
 
 
 def can_write(space: Space, node: SearchNode) -> bool:

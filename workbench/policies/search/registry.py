@@ -11,10 +11,14 @@ from workbench.records.base import Scalar
 
 GROUP = "workbench.search_strategies"
 OWN = {
-    "random": "walks:RandomSearch",
-    "greedy": "walks:GreedySearch",
-    "hill-climb": "walks:HillClimb",
-    "annealing": "walks:Annealing",
+    "random": "strategies.walks:RandomSearch",
+    "greedy": "strategies.walks:GreedySearch",
+    "hill-climb": "strategies.walks:HillClimb",
+    "annealing": "strategies.walks:Annealing",
+    "halving": "strategies.halving:SuccessiveHalving",
+    "tpe": "strategies.optuna_samplers:Tpe",
+    "bayes": "strategies.optuna_samplers:Bayes",
+    "tree": "strategies.mcts:TreeSearch",
 }
 
 

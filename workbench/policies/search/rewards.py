@@ -1,4 +1,4 @@
-"""What a try is worth to the search: the logarithm of its speed-up, clipped, so that a few huge ones do not dominate."""
+"""What a try is worth: the logarithm of its speed-up, clipped, so that a few huge ones do not dominate."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ class SearchNode:
     pinned: bool = False
     asked: int = 0  # how often the expander was asked for children
     exhausted: bool = False  # the expander had none
+    kept: bool = False  # a person revived it, so that no strategy prunes it again
     taken: bool = False
     visits: int = 0  # tries in its subtree, its own among them
     total: float = 0.0  # of their rewards
@@ -218,7 +219,7 @@ class SearchTree:
         self.joules += result.spent_joules
 
     def _is_better(self, node: SearchNode) -> bool:
-        """By the aim: less time; or fewer joules at a time that is not worse than the least by more than its interval."""
+        """By the aim: less time; or fewer joules at a time not worse than the least by more than its interval."""
         if self.setup is None or self.setup.aim == "time":
             return _time_s(node) < self.best_s
         passed = [one for one in self.walk() if one.passed]
@@ -240,7 +241,8 @@ class SearchTree:
             self.pending = None
 
     def _on_revived(self, event: SearchEvent) -> None:
-        self.node(event.node).pruned = ""
+        node = self.node(event.node)
+        node.pruned, node.kept = "", event.by == "person"
 
     def _on_pinned(self, event: SearchEvent) -> None:
         node = self.node(event.node)

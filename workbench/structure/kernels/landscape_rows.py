@@ -42,13 +42,18 @@ def rank_rows(places: Iterable[tuple[str, Landscape]]) -> list[RankedRow]:
 
 def context_attributes(place: Landscape) -> Attributes:
     """What a rule may say of the problem: its intensity, its size and its dtype."""
-    flops, moved = float(place.facts["flops"]), float(place.facts["least_bytes"])
+    facts = place.facts
+    return problem_attributes(facts["flops"], facts["least_bytes"], facts["precision"], facts["kind"])
+
+
+def problem_attributes(flops: float, least_bytes: float, precision: str, kind: str) -> Attributes:
+    """The same of a problem without a landscape; `kind` as `cutegen landscape` has it: matmul, norm, softmax, ..."""
     return {
-        "FLOPs per byte": round(flops / moved, 3),
+        "FLOPs per byte": round(flops / least_bytes, 3),
         "log2 of FLOPs": round(math.log2(max(flops, 1.0)), 2),
-        "log2 of bytes": round(math.log2(moved), 2),
-        "precision": str(place.facts["precision"]),
-        "problem": str(place.facts["kind"]),
+        "log2 of bytes": round(math.log2(least_bytes), 2),
+        "precision": str(precision),
+        "problem": str(kind),
     }
 
 

@@ -55,6 +55,13 @@ class ProgramRanker:
         found: NDArray[numpy.float64] = sums / numpy.bincount(owners, minlength=len(rows))
         return found
 
+    def predict_each(self, rows: Sequence[RankedRow]) -> NDArray[numpy.float64]:
+        """[trees, rows]: what each tree of the forest predicts. Their spread is a part of the error."""
+        features, owners = self._encode(rows)
+        counts = numpy.bincount(owners, minlength=len(rows))
+        trees = self.model.estimators_ if self._trees else [self.model]
+        return numpy.array([numpy.bincount(owners, tree.predict(features), len(rows)) / counts for tree in trees])
+
     def _encode(self, rows: Sequence[RankedRow]) -> tuple[Matrix, NDArray[numpy.int64]]:
         graph, owners = stage_graphs(rows)
         return numpy.nan_to_num(self.encoder.encode([graph], join_graphs([graph])), nan=ABSENT), owners
