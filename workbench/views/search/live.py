@@ -17,7 +17,10 @@ EVERY_S = 0.5  # a faster search is drawn this often
 
 
 class LiveTree:
-    """An output of the current cell that shows a tree; `show` replaces it, at most every half second."""
+    """An output of the current cell that shows a tree; `show` replaces it, at most every half second.
+
+    Outside IPython the tree is printed once, at the end.
+    """
 
     def __init__(self) -> None:
         self._handle: object = None
@@ -27,8 +30,13 @@ class LiveTree:
         """Draw the tree, unless it was drawn just before and `now` is not set; returns whether it was drawn."""
         if not now and time.monotonic() - self._last < EVERY_S:
             return False
+        from IPython import get_ipython
         from IPython.display import display
 
+        if get_ipython() is None:
+            if now:
+                print(draw_search_tree(tree).text)
+            return now
         drawn = static(draw_search_tree(tree))
         if self._handle is None:
             self._handle = display(drawn, raw=True, display_id=True)
