@@ -108,7 +108,7 @@ def _predict(ranker: ProgramRanker, rows: Sequence[RankedRow]) -> tuple[NDArray[
 
 
 def _ratios(ranker: ProgramRanker, rows: Sequence[RankedRow]) -> list[float]:
-    """Errors over deviations of held-out rows, less each landscape's mean error, as only differences count."""
+    """Errors over deviations of held-out rows, less each landscape's mean error: only differences count."""
     mean, spread = _predict(ranker, rows)
     names = np.array([one.landscape for one in rows])
     error = mean - np.array([one.rank for one in rows])
@@ -135,7 +135,7 @@ def modelled_priors(seconds: Mapping[str, tuple[float, float]], source: str = "t
 def order_priors(
     order: Sequence[str], step: float = 0.02, spread: float = 0.4, source: str = "planner"
 ) -> dict[str, Prior]:
-    """Priors of programs in the order in which a planner tries them: each a step worse than the one before (inferred)."""
+    """Priors of programs in a planner's order: each is expected a step worse than the one before (inferred)."""
     return {program: prior_of(-step * at, spread, source) for at, program in enumerate(order)}
 
 

@@ -6,7 +6,7 @@ Its parts, and where they are from:
     asymmetric branching     nodes that passed have many children, a failed one at most `repair_rounds`, and those are
                              repairs; a repair is no idea, so it does not count as a child when a node is widened
     logarithmic reward       rewards.py (the paper; constants inferred)
-    dead ends                a node is pruned after `dead_after` changes that failed or gave no gain; equal code is tried
+    dead ends                a node is pruned after `dead_after` changes that gave no gain; equal code is tried
                              once; what cannot beat the best even at its own speed of light, or at the optimistic end
                              of what is expected of it, is not tried
     memory                   what the tries say of the settings, anywhere in the tree (memory.py; ours)

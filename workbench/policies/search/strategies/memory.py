@@ -96,10 +96,11 @@ class SearchMemory:
 
     def _fit(self) -> None:
         self.rows, self.known = self.table.of(self.space, self.candidates)
+        given = [one.prior.log_speedup for one in self.candidates if one.prior is not None and self.priors]
+        self.middle = sum(given) / len(given) if given else None
         means, deviations = self._priors(self.candidates)
         self.means, self.deviations, rest = means, deviations, self.values - means
-        self.middle = float(means.mean()) if len(means) else 0.0
-        common = OFFSET**2 + TRUST**2 * np.outer(means - self.middle, means - self.middle)
+        common = OFFSET**2 + TRUST**2 * np.outer(self._trusted(means), self._trusted(means))
         self.length, self.factor, likeliest = LENGTHS[1], FACTORS[1], -math.inf
         size = len(rest)
         if not size:
@@ -121,22 +122,28 @@ class SearchMemory:
     def predict(self, candidates: Sequence[SearchCandidate]) -> tuple[Vector, Vector]:
         """[candidates]: the expected logarithm of 1 / seconds and its standard deviation."""
         means, deviations = self._priors(candidates)
-        spread = OFFSET**2 + TRUST**2 * (means - self.middle) ** 2 + (self.factor * deviations) ** 2
+        spread = OFFSET**2 + TRUST**2 * self._trusted(means) ** 2 + (self.factor * deviations) ** 2
         if not self.candidates or not candidates:
             return means, np.sqrt(spread)
         rows, known = self.table.of(self.space, candidates)
         width = max(rows.shape[1], self.rows.shape[1])
         distance = _distance(_widen(rows, width), known, _widen(self.rows, width), self.known)
         cross = self.factor**2 * np.exp(-distance / self.length) * np.outer(deviations, self.deviations)
-        cross += OFFSET**2 + TRUST**2 * np.outer(means - self.middle, self.means - self.middle)
+        cross += OFFSET**2 + TRUST**2 * np.outer(self._trusted(means), self._trusted(self.means))
         solved = np.linalg.solve(self.lower, cross.T)
         found = means + solved.T @ self.half
         return found, np.sqrt(np.maximum(spread - (solved**2).sum(0), 1e-12))
 
+    def _trusted(self, means: Vector) -> Vector:
+        """Priors from the mean of those tried: what the factor of the priors scales."""
+        return means - (self.middle or 0.0)
+
     def _priors(self, candidates: Sequence[SearchCandidate]) -> tuple[Vector, Vector]:
-        """[candidates]: mean and standard deviation; where a prior is missing, 0 and `SPREAD`."""
+        """[candidates]: mean and standard deviation; where a prior is missing, the mean of the others and `SPREAD`."""
         given = [one.prior if self.priors else None for one in candidates]
-        means = np.array([0.0 if one is None else one.log_speedup for one in given])
+        known = [one.log_speedup for one in given if one is not None]
+        middle = self.middle if self.middle is not None else sum(known) / len(known) if known else 0.0
+        means = np.array([middle if one is None else one.log_speedup for one in given])
         deviations = np.array([SPREAD if one is None else max(one.deviation, LEAST_SPREAD) for one in given])
         return means, deviations
 

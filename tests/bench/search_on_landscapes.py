@@ -1,0 +1,204 @@
+"""How soon each search strategy comes near the best that was recorded, on every landscape of at least 200 rows.
+
+    python tests/bench/search_on_landscapes.py priors --out priors.json.gz     priors of all programs, fitted on others
+    python tests/bench/search_on_landscapes.py run --priors priors.json.gz [--only tree,random] [--seeds 20]
+    python tests/bench/search_on_landscapes.py table                           Markdown, from the results
+
+A result is the share of the best: the best time of all over the best found after 5, 10, 15, 20, 30 and 60 tries. A
+failing program is a try like any other. Every strategy runs without priors; with priors that were fitted on the other
+landscapes ("problem"); and with priors fitted on landscapes of other families only, so that no product of another size
+or dtype is known when a product is searched ("family"). `run` writes each strategy's rows as they come and goes on
+where it was stopped. Nothing is compiled or run; no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from search_tables import AFTER, format_tables
+
+from workbench.landscapes import Landscape, landscapes
+from workbench.policies.search import (
+    LandscapeEvaluator,
+    LandscapeSpace,
+    MemoryLog,
+    load_strategy,
+    run_search,
+    share_of_best,
+)
+from workbench.policies.search.priors import ProgramPriors, combine, modelled_priors, slowdown_rows
+from workbench.records.search import Prior, SearchBudget
+
+RESULTS = Path(__file__).parent / "results" / "search_on_landscapes.json"
+HELD_OUT = Path(__file__).parent / "results" / "held_out.jsonl.gz"
+LEAST_ROWS = 200
+SEEDS = 20
+STRATEGIES = ("random", "greedy", "hill-climb", "annealing", "halving", "tpe", "bayes", "tree")
+PRIORS = ("none", "problem", "family")
+SAME = {  # problem files that compute what another one computes at other sizes, or nearly so
+    "square_matmul": "matmul",
+    "tall_skinny_matmul": "matmul",
+    "max_over_middle": "middle_axis",
+    "min_over_middle": "middle_axis",
+    "max_middle_axis": "middle_axis",
+    "sum_middle_axis": "middle_axis",
+    "new_gelu": "gelu_tanh",
+}
+TUNED_ON = 2  # constants were tuned on every second landscape, in the order of the names, from the first on
+Json = dict[str, Any]
+Priors = Mapping[str, Prior]
+
+
+def large_places() -> dict[str, Landscape]:
+    """The landscapes of at least 200 rows."""
+    return {name: place for name, place in landscapes().items() if len(place.rows) >= LEAST_ROWS}
+
+
+def family_of(place: Landscape) -> str:
+    """What the landscape's problem computes, at any size and dtype."""
+    stem = re.sub(r"^\d+_", "", Path(str(place.facts["origin"])).stem)
+    return SAME.get(stem, stem)
+
+
+def make_priors(out: Path) -> None:
+    """Fit the priors of every landscape on others, and write them."""
+    places = landscapes()
+    rows = slowdown_rows(places.items())
+    families = {name: family_of(place) for name, place in places.items()}
+    modelled = read_modelled()
+    document: Json = {}
+    for name, place in large_places().items():
+        for kind in ("problem", "family"):
+            others = [
+                one
+                for one in rows
+                if one.landscape != name and (kind == "problem" or families[one.landscape] != families[name])
+            ]
+            fitted = ProgramPriors().fit_rows(others)
+            found: Priors = fitted.predict_place(place)
+            if kind == "problem" and name in modelled:
+                found = combine(found, modelled_priors(modelled[name]))
+            document.setdefault(kind, {})[name] = {
+                program: [round(prior.log_speedup, 4), round(prior.deviation, 4), prior.source]
+                for program, prior in found.items()
+            }
+            print(name, kind, f"fitted on {len(others)} rows, factor {fitted.factor:.2f}", flush=True)
+    with gzip.open(out, "wt") as file:
+        json.dump(document, file)
+
+
+def read_modelled(path: Path = HELD_OUT) -> dict[str, dict[str, tuple[float, float]]]:
+    """Held-out predictions of the time model: problem -> program -> (seconds, deviation of the logarithm)."""
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    with gzip.open(path, "rt") as lines:
+        for row in map(json.loads, lines):
+            mine = found.setdefault(row["problem"], {})
+            mine[row["program"]] = (row["modelled_s"], float(np.sqrt(row["covariance"][len(mine)])))
+    return found
+
+
+def read_priors(path: Path | None) -> dict[str, dict[str, Priors]]:
+    """Kind -> landscape -> program -> prior."""
+    if path is None:
+        return {}
+    with gzip.open(path, "rt") as file:
+        document = json.load(file)
+    return {
+        kind: {
+            name: {
+                program: Prior(log_speedup=at, low=at - 1.645 * wide, high=at + 1.645 * wide, source=source)
+                for program, (at, wide, source) in rows.items()
+            }
+            for name, rows in places.items()
+        }
+        for kind, places in document.items()
+    }
+
+
+def run_one(space: LandscapeSpace, place: Landscape, name: str, priors: bool, seed: int, trials: int) -> list[float]:
+    """The share of the best after 5, 10, ... tries of one search, as far as it may go."""
+    strategy = load_strategy(name, priors=priors)
+    budget = SearchBudget(trials=trials)
+    tree = run_search(space, LandscapeEvaluator(place), strategy, MemoryLog(), seed=seed, budget=budget)
+    curve = share_of_best(place, [node.candidate.text for node in tree.walk() if node.candidate is not None])
+    return [round(curve[min(after, len(curve)) - 1], 4) for after in AFTER if after <= trials]
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """All searches that the results do not have yet."""
+    found = read_results(arguments.out)
+    places, priors = large_places(), read_priors(arguments.priors)
+    spaces = {
+        (name, kind): LandscapeSpace(place, priors.get(kind, {}).get(name))
+        for name, place in places.items()
+        for kind in arguments.kinds
+        if kind == "none" or kind in priors
+    }
+    for seed in range(arguments.first_seed, arguments.seeds):
+        for strategy in arguments.only:
+            for (name, kind), space in spaces.items():
+                mine = found["shares"].setdefault(strategy, {}).setdefault(kind, {}).setdefault(name, {})
+                if len(mine.get(str(seed), ())) >= sum(after <= arguments.trials for after in AFTER):
+                    continue
+                begun = time.process_time()
+                mine[str(seed)] = run_one(space, places[name], strategy, kind != "none", seed, arguments.trials)
+                print(strategy, kind, name, seed, mine[str(seed)], f"{time.process_time() - begun:.1f} s", flush=True)
+            write_results(arguments.out, found)
+
+
+def read_results(path: Path) -> Json:
+    """The results so far."""
+    if path.exists():
+        return dict(json.loads(path.read_text()))
+    return {"after": AFTER, "shares": {}}
+
+
+def write_results(path: Path, found: Json) -> None:
+    """Write the results, a line for each landscape."""
+    found["date"] = datetime.now(UTC).date().isoformat()
+    found["constants"] = {name: dict(load_strategy(name).constants) for name in sorted(found["shares"])}
+    text = json.dumps(found, indent=1)
+    text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda match: f"[{' '.join(match[1].split())}]", text)
+    part = path.with_suffix(".part")
+    part.write_text(text + "\n")
+    part.replace(path)
+
+
+def main() -> None:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("priors", "run", "table"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--priors", type=Path)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=STRATEGIES)
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=PRIORS)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--trials", type=int, default=max(AFTER))
+    arguments = parser.parse_args()
+    if arguments.what == "priors":
+        make_priors(arguments.out or Path("priors.json.gz"))
+        return
+    arguments.out = arguments.out or RESULTS
+    if arguments.what == "run":
+        run(arguments)
+    else:
+        print(format_tables(read_results(arguments.out), TUNED_ON))
+
+
+if __name__ == "__main__":
+    main()
