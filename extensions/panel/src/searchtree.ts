@@ -117,7 +117,7 @@ export class SearchTree {
     if (row.flags.includes("best")) made.classList.add("cg-best");
     made.classList.add(`cg-node-${row.status}`);
     const tries = row.visits === 0 ? "" : `${row.visits} ${row.visits === 1 ? "try" : "tries"}`;
-    const said = [row.flags.includes("best") ? "" : row.status, ...row.flags, row.time, tries, row.value && `value ${row.value}`, row.note].filter(Boolean).join("; ");
+    const said = [row.flags.includes("best") || row.parent === null ? "" : row.status, ...row.flags, row.time, tries, row.value && `value ${row.value}`, row.note].filter(Boolean).join("; ");
     made.append(
       element("span", { class: "cg-mark", "aria-hidden": "true" }, row.mark),
       element("span", {}, element("strong", {}, String(row.number)), ` ${row.change} `, element("span", { class: "cg-quiet" }, said)),

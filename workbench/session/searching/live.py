@@ -137,16 +137,18 @@ class Searching:
 
     def _make_space(self, setup: SearchSetup, options: Options) -> Space:
         work = next((one for one in self.log.facts.work if one.case == "full"), None)
-        bound_s = speed_of_light.bound(work, devices.find(self.log.device)).bound_s if work is not None else None
+        bound = speed_of_light.bound(work, devices.find(self.log.device)) if work is not None else None
+        least_s = (bound.floor_s or bound.bound_s) if bound is not None else None  # what no kernel can beat
         proposer = plugins.load("proposer", setup.expander)
         if proposer.name != DEFAULTS.proposer:
-            return ModelSpace(self.parts, setup.expander, options, bound_s)
+            return ModelSpace(self.parts, setup.expander, options, least_s)
         start = self.log.version(setup.start).proposal.candidate.program if setup.start is not None else None
         executor, log = self.parts.testing.executor, self.log
         return ProgramSpace(
             self.parts.proposing.make_ask(None),
-            ProgramPriors(bound_s, self._advise),
+            ProgramPriors(bound.bound_s if bound is not None else None, self._advise),
             start,
+            least_s,
             answers=lambda program: executor.can_answer(log.problem, log.device, log.arch, program),
         )
 

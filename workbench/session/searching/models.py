@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.errors import NoUsableReply
 from workbench.landscapes.keys import format_settings
-from workbench.policies.search import SearchNode, SearchTree
+from workbench.policies.search import SearchNode, SearchTree, describe_memory
 from workbench.policies.search.protocols import ShouldStop
 from workbench.protocols import Options
 from workbench.records import Event, Version
@@ -40,9 +40,10 @@ class ModelSpace:
 
     def expand(self, node: SearchNode, tree: SearchTree, should_stop: ShouldStop) -> Sequence[SearchCandidate]:
         """One proposal, () if the proposer has no further idea for the node."""
-        instruction, base = "", node
+        instruction, base = "\n".join(describe_memory(tree, self)), node
         if node.candidate is not None and node.candidate.in_words:
-            instruction, base = node.candidate.text, tree.node(node.parent or 0)
+            instruction = "\n".join(filter(None, (node.candidate.text, instruction)))
+            base = tree.node(node.parent or 0)
         of = self._log.version(base.result.version) if base.result is not None and base.result.version else None
         is_repair = base.result is not None and not base.passed
         made = self._find_left_over(of, is_repair, tree) or self._propose(of, is_repair, instruction)
@@ -75,7 +76,7 @@ class ModelSpace:
         return None
 
     def bound_s(self, candidate: SearchCandidate) -> float | None:
-        """The problem's speed of light."""
+        """The problem's speed of light at the most permissive rates."""
         return self._bound_s
 
     def settings(self, candidate: SearchCandidate) -> Mapping[str, str]:

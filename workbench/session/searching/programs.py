@@ -32,7 +32,16 @@ class ProgramSpace:
 
     writes = False
 
-    def __init__(self, ask: Ask, priors: ProgramPriors, start: str | None, answers: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        priors: ProgramPriors,
+        start: str | None,
+        least_s: float | None,
+        answers: Callable[[str], bool],
+    ) -> None:
+        """`least_s` is the time that no kernel for the problem can beat."""
+        self._least_s = least_s
         try:
             self._found, self._rungs = list_rungs(ask)
         except Unrecognised as reason:
@@ -49,8 +58,10 @@ class ProgramSpace:
         found: dict[str, SearchCandidate] = {}
         if start is not None:
             self._add(found, start, "the version that the search started from", None)
-        for rank, rung in enumerate(self._rungs):
+        climbs = self._ask.arch != "sm_90a"  # a ladder begins with its simplest rung; for Hopper with its choice
+        for place, rung in enumerate(self._rungs):
             if not any(call.name in self._banned for call in rung.calls):
+                rank = len(self._rungs) - 1 - place if climbs else place
                 program = write_program(self._found, rung, self._ask.arch)
                 self._add(found, program, rung.title, self._priors.of_rung(rung, rank))
         return tuple(found.values())
@@ -103,8 +114,8 @@ class ProgramSpace:
         return tuple(found.values())
 
     def bound_s(self, candidate: SearchCandidate) -> float | None:
-        """The problem's speed of light."""
-        return self._priors.bound_s
+        """The problem's speed of light at the most permissive rates: of a program alone no bound is known."""
+        return self._least_s
 
     def settings(self, candidate: SearchCandidate) -> Mapping[str, str]:
         """Its settings as people write them."""

@@ -46,6 +46,11 @@ class Row:
         return "★" if self.best else MARKS[self.status]
 
     @property
+    def said_status(self) -> str:
+        """Its status; nothing for the problem."""
+        return "" if self.parent is None else self.status
+
+    @property
     def said_value(self) -> str:
         """Its value with the interval."""
         if self.value is None:
@@ -64,7 +69,7 @@ class Row:
         tries = f"{self.visits} {'try' if self.visits == 1 else 'tries'}"
         value = f"value {self.said_value}" if self.visits else ""
         return "; ".join(
-            filter(None, [f"{self.number} {self.title}", self.status, *flags, self.time, tries, value, self.note])
+            filter(None, [f"{self.number} {self.title}", self.said_status, *flags, self.time, tries, value, self.note])
         )
 
 
