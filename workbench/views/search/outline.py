@@ -46,16 +46,36 @@ class Row:
         return "★" if self.best else MARKS[self.status]
 
     @property
+    def said_status(self) -> str:
+        """Its status; nothing for the problem."""
+        return "" if self.parent is None else self.status
+
+    @property
+    def said_value(self) -> str:
+        """Its value with the interval."""
+        if self.value is None:
+            return ""
+        said = format_value(self.value)
+        return (
+            said
+            if self.low is None or self.high is None
+            else f"{said} ({format_value(self.low)} to {format_value(self.high)})"
+        )
+
+    @property
     def words(self) -> str:
         """All that is known of it, in a line."""
         flags = [word for word in ("best", "pinned", "taken") if getattr(self, word)]
         tries = f"{self.visits} {'try' if self.visits == 1 else 'tries'}"
-        value = "" if self.value is None else f"value {self.value:.3f}"
-        if self.low is not None and self.high is not None:
-            value += f" ({self.low:.3f} to {self.high:.3f})"
+        value = f"value {self.said_value}" if self.visits else ""
         return "; ".join(
-            filter(None, [f"{self.number} {self.title}", self.status, *flags, self.time, tries, value, self.note])
+            filter(None, [f"{self.number} {self.title}", self.said_status, *flags, self.time, tries, value, self.note])
         )
+
+
+def format_value(value: float) -> str:
+    """A mean reward, without a sign before zero."""
+    return f"{round(value, 3) + 0.0:.3f}"
 
 
 def find_rows(tree: SearchTree) -> list[Row]:
@@ -143,7 +163,7 @@ def fold(
     their order; those in `opened` show all.
     """
     rows = find_rows(tree)
-    kept = _kept_paths(tree)
+    kept = find_kept(tree)
     shown: list[Row] = []
     is_open = {ROOT: True}
     drawn = _choose_children(tree, rows, kept, opened, siblings)
@@ -161,7 +181,7 @@ def fold(
     return shown
 
 
-def _kept_paths(tree: SearchTree) -> set[int]:
+def find_kept(tree: SearchTree) -> set[int]:
     """Nodes on the way to the best, the pinned ones and the last one tried."""
     ends = [*tree.pins, *tree.tried[-1:]]
     if tree.best is not None:

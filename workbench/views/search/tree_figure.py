@@ -40,7 +40,7 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
     times as fast; its bar holds 90 %.
     """
     rows, title = fold(tree, opened, closed=closed), summarise(tree)
-    head = ["node", "parent", "change", "status", "tries", "value", "interval of 90 %", "time", "why"]
+    head = ["node", "parent", "change", "status", "tries", "value (90 %)", "time", "why"]
     _, page = render_table(head, [_cells(row) for row in find_rows(tree)[:MOST_LISTED]], title)
     drawing = _draw(rows, title)
     return MimeBundle(
@@ -52,11 +52,9 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
 
 
 def _cells(row: Row) -> list[object]:
-    interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None and row.high is not None else ""
-    value = "" if row.value is None else f"{row.value:.3f}"
     status = f"{row.status}, best" if row.best else row.status
     parent = "" if row.parent is None else row.parent
-    return [row.number, parent, row.change, status, row.visits, value, interval, row.time, row.note]
+    return [row.number, parent, row.change, status, row.visits, row.said_value, row.time, row.note]
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
@@ -76,8 +74,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 def _say(row: Row) -> str:
     words = [f"{row.number} {row.change}", row.time]
     if row.visits > 1 and row.value is not None:
-        interval = f" ({row.low:.2f} to {row.high:.2f})" if row.low is not None and row.high is not None else ""
-        words.append(f"{row.visits} tries, value {row.value:.2f}{interval}")
+        words.append(f"{row.visits} tries, value {row.said_value}")
     flags = [word for word in ("best", "pinned", "taken") if getattr(row, word)]
     return "; ".join(filter(None, [*words, *flags, shorten(row.note, 90)]))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import Namespace
+from collections.abc import Callable
 
-from workbench.errors import UserError
+from workbench.errors import UserError, WorkbenchError
 from workbench.policies.search import SearchTree
 from workbench.records import Event
 from workbench.records.search import SearchBudget
@@ -12,7 +14,7 @@ from workbench.session import Session
 from workbench.session.searching.steering import find_node
 from workbench.views.commands.problems import choose_rule, choose_testing
 from workbench.views.notebook.protocol import Notebook
-from workbench.views.search import LiveTree, draw_search_tree, find_rows
+from workbench.views.search import LiveTree, draw_curve, draw_search_tree, find_rows, summarise
 from workbench.views.text.mime_bundle import MimeBundle
 
 LIMITS = ("trials", "seconds", "tokens", "usd", "joules")
@@ -57,26 +59,46 @@ def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
     session, live = state.session, LiveTree()
     choose_rule(session, arguments)
     choose_testing(session, arguments)
+    forget = _follow(session, live)
+    try:
+        tree = run_search(session, arguments)
+    finally:
+        forget()
+    live.end(tree)
+    return draw_curve(tree) if tree.tried else MimeBundle(summarise(tree))
+
+
+def _follow(session: Session, live: LiveTree) -> Callable[[], None]:
+    """Draw the tree with each event of a search; returns what ends that."""
 
     def show(event: Event) -> None:
         if event.kind == "search":
             live.show(session.search_tree())
 
-    forget = session.subscribe(show)
-    try:
-        tree = run_search(session, arguments)
-    finally:
+    return session.subscribe(show)
+
+
+def _start(session: Session, arguments: Namespace) -> MimeBundle:
+    """Start a search in the background; the cell shows its tree, and at its end as it stays."""
+    live = LiveTree()
+    live.begin()
+    forget = _follow(session, live)
+
+    def end(_: object) -> None:
         forget()
-    return draw_search_tree(tree)
+        with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
+            live.end(session.search_tree())
+
+    running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))  # type: ignore[arg-type]
+    running.add_done_callback(end)
+    return MimeBundle("the search runs in the background; %cutegen search-tree steers it, search-tree stop ends it")
 
 
 def search_tree(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
     """`%cutegen search-tree`: start, look and steer."""
     session, action = state.session, arguments.action
     if action == "start":
-        how = read_how(arguments)
-        session.start_search(arguments.strategy, read_budget(arguments), **how)  # type: ignore[arg-type]
-        return MimeBundle("the search runs in the background; %cutegen search-tree shows it, search-tree stop ends it")
+        return _start(session, arguments)
     if action == "stop":
         session.stop()
         return MimeBundle("stopped; everything tried is kept, search-tree start goes on")
