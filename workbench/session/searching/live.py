@@ -203,6 +203,7 @@ class Searching:
 
     def steer(self, order: Steer, search: int | None = None) -> SearchTree:
         """Do what a person wants of a search, also while it runs; returns the tree afterwards."""
+        order.check()
         log = self._log_of(self._choose(search))
         if order.action == "take":
             self._take(order, log)
