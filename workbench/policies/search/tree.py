@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.errors import WorkbenchError
-from workbench.policies.search.rewards import Reward
 from workbench.records.search import (
     NORMAL_90,
     NodeResult,
+    Reward,
     SearchAuthor,
     SearchBudget,
     SearchCandidate,
@@ -88,8 +88,8 @@ class SearchNode:
 class SearchTree:
     """Nodes, the best so far, what was spent, and the budget that holds."""
 
-    def __init__(self, reward: Reward | None = None) -> None:
-        self.reward = reward or Reward()
+    def __init__(self) -> None:
+        self.reward = Reward()
         self.nodes: list[SearchNode] = [SearchNode(number=ROOT, parent=None)]
         self.setup: SearchSetup | None = None
         self.budget = SearchBudget()
@@ -110,9 +110,9 @@ class SearchTree:
         self.stopped = ""  # why, where the last event says so
 
     @classmethod
-    def replay(cls, events: Iterable[SearchEvent], reward: Reward | None = None) -> SearchTree:
+    def replay(cls, events: Iterable[SearchEvent]) -> SearchTree:
         """The tree after the events, which are all of a log from its first on."""
-        tree = cls(reward)
+        tree = cls()
         for event in events:
             tree.apply(event)
         return tree
@@ -164,6 +164,7 @@ class SearchTree:
     def _on_started(self, event: SearchEvent) -> None:
         self.setup = event.setup
         self.budget = event.budget or SearchBudget()
+        self.reward = event.setup.reward if event.setup is not None else Reward()
 
     def _on_added(self, event: SearchEvent) -> None:
         number = self._add(event, event.candidates[0])

@@ -23,7 +23,7 @@ import numpy as np
 
 from workbench.policies.search.frontier import Option, can_write, options, options_at, pinned_options
 from workbench.policies.search.protocols import Action, Expand, Prune, Space, Stop
-from workbench.policies.search.strategies.memory import SearchMemory, Vector
+from workbench.policies.search.strategies.memory import MemorySettings, SearchMemory, Vector
 from workbench.policies.search.strategies.walks import NOTHING_LEFT, constants_of, write_more
 from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
 from workbench.records import record
@@ -46,12 +46,22 @@ class TreeSearch:
     repair_rounds: int = 2  # as the policy `chain`
     dead_after: int = 8  # (inferred)
     optimism: float = 3.0  # standard deviations to the optimistic end (inferred)
+    spread: float = 0.5  # this and the next four: see MemorySettings
+    least_spread: float = 0.15
+    trust: float = 0.5
+    noise: float = 0.02
+    failed: float = 0.7
     priors: bool = False
 
     @property
     def constants(self) -> Mapping[str, Scalar]:
         """All of its settings."""
         return constants_of(self)
+
+    @property
+    def memory(self) -> MemorySettings:
+        """The constants of its memory."""
+        return MemorySettings(**{name: getattr(self, name) for name in MemorySettings.__dataclass_fields__})
 
     def choose(self, tree: SearchTree, space: Space, numbers: random.Random) -> Action:
         """The next action."""
@@ -64,7 +74,7 @@ class _Round:
 
     def __init__(self, settings: TreeSearch, tree: SearchTree, space: Space, numbers: random.Random) -> None:
         self.settings, self.tree, self.space, self.numbers = settings, tree, space, numbers
-        self.memory = SearchMemory(tree, space, priors=settings.priors)
+        self.memory = SearchMemory(tree, space, settings.priors, settings.memory)
         self.hopeless = 0  # candidates that cannot beat the best
 
     def repair(self) -> Action | None:
