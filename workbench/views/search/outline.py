@@ -182,8 +182,9 @@ def fold(
 
 
 def find_kept(tree: SearchTree) -> set[int]:
-    """Nodes on the way to the best, the pinned ones and the last one tried."""
-    ends = [*tree.pins, *tree.tried[-1:]]
+    """Nodes on the way to the best, the pinned ones, a person's ideas and the last one tried."""
+    ideas = [node.number for node in tree.nodes if node.candidate is not None and node.candidate.in_words]
+    ends = [*tree.pins, *ideas, *tree.tried[-1:]]
     if tree.best is not None:
         ends.append(tree.best.number)
     return {number for end in ends for number in tree.path(end)}
