@@ -14,6 +14,7 @@ from workbench.records import record
 from workbench.views.text.mime_bundle import format_joules, format_seconds
 
 MOST_SIBLINGS = 8  # children of one node that are drawn unasked
+FEW = 2  # nodes below another that are drawn unasked
 MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "pruned": "⊘"}
 
 
@@ -158,8 +159,8 @@ def _explain(node: SearchNode, closed: bool) -> str:
 def fold(
     tree: SearchTree, opened: Collection[int] = (), *, closed: Collection[int] = (), siblings: int = MOST_SIBLINGS
 ) -> list[Row]:
-    """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, and
-    the children of the nodes in `opened`. Of more than `siblings` children the ones that matter most are drawn, in
+    """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, what
+    has few nodes below it, and the children of the nodes in `opened`. Of more than `siblings` children the ones that matter most are drawn, in
     their order; those in `opened` show all.
     """
     rows = find_rows(tree)
@@ -171,8 +172,9 @@ def fold(
     for row in rows:
         if row.parent is not None and not (is_open.get(row.parent) and row.number in drawn[row.parent]):
             continue
+        is_wanted = row.number in kept or below[row.number] <= FEW
         open_here = row.number not in closed and (
-            row.number == ROOT or row.number in opened or (row.number in kept and row.status != "pruned")
+            row.number == ROOT or row.number in opened or (is_wanted and row.status != "pruned")
         )
         is_open[row.number] = open_here
         visible = drawn[row.number] if open_here else ()
