@@ -2,6 +2,7 @@
 
     python tests/bench/search_on_landscapes.py priors --out priors.json.gz     priors of all programs, fitted on others
     python tests/bench/search_on_landscapes.py run --priors priors.json.gz [--only tree,random] [--seeds 20]
+    python tests/bench/search_on_landscapes.py screen --priors priors.json.gz  what screening saves, and what it keeps
     python tests/bench/search_on_landscapes.py table                           Markdown, from the results
 
 A result is the share of the best: the best time of all over the best found after 5, 10, 15, 20, 30 and 60 tries. A
@@ -36,6 +37,7 @@ from workbench.policies.search import (
     LandscapeEvaluator,
     LandscapeSpace,
     MemoryLog,
+    Screen,
     load_strategy,
     run_search,
     share_of_best,
@@ -47,6 +49,7 @@ RESULTS = Path(__file__).parent / "results" / "search_on_landscapes.json"
 HELD_OUT = Path(__file__).parent / "results" / "held_out.jsonl.gz"
 LEAST_ROWS = 200
 SEEDS = 20
+SCREENS = (0.0, 0.5, 1.0, 1.645, 2.0, 3.0)  # standard deviations to the optimistic end
 STRATEGIES = ("random", "greedy", "hill-climb", "annealing", "halving", "tpe", "bayes", "tree")
 PRIORS = ("none", "problem", "family")
 SAME = {  # problem files that compute what another one computes at other sizes, or nearly so
@@ -160,6 +163,46 @@ def run(arguments: argparse.Namespace) -> None:
             write_results(arguments.out, found)
 
 
+def screen(arguments: argparse.Namespace) -> None:
+    """Random searches of 60 candidates, with and without screening: what is saved, and what is kept."""
+    found, places, priors = read_results(arguments.out), large_places(), read_priors(arguments.priors)
+    for kind, of in priors.items():
+        spaces = {name: LandscapeSpace(place, of[name]) for name, place in places.items()}
+        rows: Json = {}
+        for width in SCREENS:
+            pairs = [
+                screen_one(spaces[name], place, width, seed)
+                for name, place in places.items()
+                for seed in range(arguments.seeds)
+            ]
+            saved, kept = np.array(pairs).reshape(len(places), arguments.seeds, 2).mean(1).T
+            rows[str(width)] = {
+                "saved": round(float(saved.mean()), 4),
+                "kept": round(float(kept.mean()), 4),
+                "least": round(float(kept.min()), 4),
+            }
+            print(kind, width, rows[str(width)], flush=True)
+        found.setdefault("screening", {})[kind] = rows
+    write_results(arguments.out, found)
+
+
+def screen_one(space: LandscapeSpace, place: Landscape, width: float, seed: int) -> tuple[float, float]:
+    """The share of tries that screening saves of a random search, and the share of its result that it keeps."""
+    best = {}
+    for screened in (False, True):
+        log, judge = MemoryLog(), LandscapeEvaluator(place)
+        tree = run_search(
+            space,
+            Screen(judge, space, width) if screened else judge,
+            load_strategy("random"),
+            log,
+            seed=seed,
+            should_stop=lambda log=log: sum(event.kind == "tried" for event in log.events()) >= max(AFTER),  # type: ignore[misc]
+        )
+        best[screened] = tree
+    return best[True].screened / max(AFTER), best[False].best_s / best[True].best_s
+
+
 def read_results(path: Path) -> Json:
     """The results so far."""
     if path.exists():
@@ -181,7 +224,7 @@ def write_results(path: Path, found: Json) -> None:
 def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("priors", "run", "table"))
+    parser.add_argument("what", choices=("priors", "run", "screen", "table"))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--priors", type=Path)
     parser.add_argument("--only", type=lambda text: text.split(","), default=STRATEGIES)
@@ -196,6 +239,8 @@ def main() -> None:
     arguments.out = arguments.out or RESULTS
     if arguments.what == "run":
         run(arguments)
+    elif arguments.what == "screen":
+        screen(arguments)
     else:
         print(format_tables(read_results(arguments.out), TUNED_ON))
 

@@ -22,7 +22,7 @@ from workbench.policies.search.landscape_space import (
 from workbench.policies.search.logs import FileLog, MemoryLog
 from workbench.policies.search.protocols import Evaluator, Expand, Prune, SearchLog, Space, Stop, Strategy, Try
 from workbench.policies.search.registry import load_strategy, strategy_names
-from workbench.policies.search.rewards import Reward
+from workbench.policies.search.screening import Screen
 from workbench.policies.search.strategies.mcts import TreeSearch
 from workbench.policies.search.strategies.walks import Annealing, GreedySearch, HillClimb, RandomSearch
 from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
@@ -40,7 +40,7 @@ __all__ = [
     "MemoryLog",
     "Prune",
     "RandomSearch",
-    "Reward",
+    "Screen",
     "SearchLog",
     "SearchNode",
     "SearchTree",

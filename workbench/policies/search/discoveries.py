@@ -26,8 +26,8 @@ def _repeated_errors(tree: SearchTree) -> Iterator[str]:
     alike: dict[str, list[int]] = defaultdict(list)
     for number in tree.tried:
         result = tree.nodes[number].result
-        if result is not None and result.outcome != "passed":
-            alike[re.sub(r"\d[\d.e+-]*", "N", result.message)[:120]].append(number)
+        if result is not None and tree.nodes[number].failed:
+            alike[re.sub(r"0x[0-9a-fA-F]+|\d[\d.e+-]*", "N", result.message)[:120]].append(number)
     for message, numbers in sorted(alike.items(), key=lambda item: -len(item[1]))[:MOST]:
         if len(numbers) > 1:
             yield f"{len(numbers)} tries failed alike (nodes {_list(numbers)}): {message or 'no message'}"

@@ -29,6 +29,8 @@ from workbench.policies.search.protocols import (
 from workbench.policies.search.tree import SearchTree
 from workbench.records.search import SearchAim, SearchBudget, SearchEvent, SearchEventKind, SearchSetup
 
+MOST_SCREENED = 20  # candidates in a row that a model may write for nothing (inferred)
+
 
 def never() -> bool:
     """No stop."""
@@ -118,6 +120,9 @@ class _Runner:
         if spent is not None:
             self.write("stopped", reason=spent, by="engine")
             return False
+        if self.space.writes and (idle := _screened_in_a_row(self.tree)) >= MOST_SCREENED:
+            self.write("stopped", reason=f"the last {idle} candidates were screened out", by="engine")
+            return False
         if self.tree.pending is not None:
             self._try(self.tree.pending)
             return True
@@ -180,5 +185,22 @@ class _Runner:
         self.write("tried", node=number, result=result)
 
 
+<<<<<<< HEAD
+=======
+def _screened_in_a_row(tree: SearchTree) -> int:
+    """How many of the last tries cost no trial because they were screened out."""
+    found = 0
+    for number in reversed(tree.tried):
+        if tree.nodes[number].status != "screened":
+            break
+        found += 1
+    return found
+
+
+def _freeze(strategy: Strategy) -> tuple[tuple[str, str | int | float | bool | None], ...]:
+    return tuple(sorted(strategy.constants.items()))
+
+
+>>>>>>> h1
 def _describe(setup: SearchSetup) -> str:
     return f"{setup.strategy} ({', '.join(f'{name}={value}' for name, value in setup.constants) or 'no constants'})"

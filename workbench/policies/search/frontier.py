@@ -77,9 +77,10 @@ def options_at(tree: SearchTree, space: Space, node: SearchNode) -> list[Option]
         if child.candidate is not None and _is_open(child) and not child.pruned
     ]
     made = space.roots() if node.number == ROOT else space.children(node, tree)
-    failed = node.result is not None and not node.passed
     return found + [
-        Option(one, node.number) for one in made if one.key not in tree.keys and (one.kind == "repair" or not failed)
+        Option(one, node.number)
+        for one in made
+        if one.key not in tree.keys and (one.kind == "repair" or not node.failed)
     ]
 
 

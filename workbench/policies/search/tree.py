@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.errors import WorkbenchError
-from workbench.policies.search.rewards import Reward
 from workbench.records.search import (
     NORMAL_90,
     NodeResult,
+    Reward,
     SearchAuthor,
     SearchBudget,
     SearchCandidate,
@@ -23,7 +23,7 @@ from workbench.records.search import (
     SearchSetup,
 )
 
-NodeStatus = Literal["root", "open", "passed", "failed", "pruned"]
+NodeStatus = Literal["root", "open", "passed", "failed", "screened", "pruned"]
 ROOT = 0
 
 
@@ -43,26 +43,31 @@ class SearchNode:
     exhausted: bool = False  # the expander had none
     kept: bool = False  # a person revived it, so that no strategy prunes it again
     taken: bool = False
-    visits: int = 0  # tries in its subtree, its own among them
+    visits: int = 0  # tries in its subtree, its own among them; without those that were screened out
     total: float = 0.0  # of their rewards
     squares: float = 0.0
     least_s: float = math.inf  # least time in its subtree, in seconds
 
     @property
     def passed(self) -> bool:
-        """Whether it was tried and is correct."""
-        return self.result is not None and self.result.outcome == "passed"
+        """Whether it was tried and is correct; not of one that was screened out."""
+        return self.result is not None and self.result.outcome == "passed" and not self.result.screened
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was tried and is wrong, or does not compile."""
+        return self.result is not None and self.result.outcome != "passed"
 
     @property
     def status(self) -> NodeStatus:
-        """open: not tried yet."""
+        """open: not tried yet; screened: judged without a GPU and not sent there."""
         if self.number == ROOT:
             return "root"
         if self.pruned:
             return "pruned"
         if self.result is None:
             return "open"
-        return "passed" if self.passed else "failed"
+        return "failed" if self.failed else "passed" if self.passed else "screened"
 
     @property
     def value(self) -> float | None:
@@ -83,8 +88,8 @@ class SearchNode:
 class SearchTree:
     """Nodes, the best so far, what was spent, and the budget that holds."""
 
-    def __init__(self, reward: Reward | None = None) -> None:
-        self.reward = reward or Reward()
+    def __init__(self) -> None:
+        self.reward = Reward()
         self.nodes: list[SearchNode] = [SearchNode(number=ROOT, parent=None)]
         self.setup: SearchSetup | None = None
         self.budget = SearchBudget()
@@ -105,9 +110,9 @@ class SearchTree:
         self.stopped = ""  # why, where the last event says so
 
     @classmethod
-    def replay(cls, events: Iterable[SearchEvent], reward: Reward | None = None) -> SearchTree:
+    def replay(cls, events: Iterable[SearchEvent]) -> SearchTree:
         """The tree after the events, which are all of a log from its first on."""
-        tree = cls(reward)
+        tree = cls()
         for event in events:
             tree.apply(event)
         return tree
@@ -159,6 +164,7 @@ class SearchTree:
     def _on_started(self, event: SearchEvent) -> None:
         self.setup = event.setup
         self.budget = event.budget or SearchBudget()
+        self.reward = event.setup.reward if event.setup is not None else Reward()
 
     def _on_added(self, event: SearchEvent) -> None:
         number = self._add(event, event.candidates[0])
@@ -197,6 +203,11 @@ class SearchTree:
         self.pending = None if self.pending == node.number else self.pending
         self.tried.append(node.number)
         self._spend(result)
+        if not result.screened:
+            self._count(node, result)
+
+    def _count(self, node: SearchNode, result: NodeResult) -> None:
+        """Add a result to the visits and rewards of the nodes above it; it may be the best."""
         if node.passed and self.reference_s is None:
             self.reference_s = result.time_s
         reward = self.reward.of(result, self.reference_s)
@@ -207,7 +218,7 @@ class SearchTree:
             above.squares += reward * reward
             if node.passed:
                 above.least_s = min(above.least_s, result.time_s or math.inf)
-        if node.passed and not result.screened and self._is_better(node):
+        if node.passed and self._is_better(node):
             self.best = node
 
     def _spend(self, result: NodeResult) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from workbench.policies.search.frontier import Option, can_write, options, options_at, pinned_options
 from workbench.policies.search.protocols import Action, Expand, Prune, Space, Stop
-from workbench.policies.search.strategies.memory import SearchMemory, Vector
+from workbench.policies.search.strategies.memory import MemorySettings, SearchMemory, Vector
 from workbench.policies.search.strategies.walks import NOTHING_LEFT, constants_of, write_more
 from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
 from workbench.records import record
@@ -46,12 +46,22 @@ class TreeSearch:
     repair_rounds: int = 2  # as the policy `chain`
     dead_after: int = 8  # (inferred)
     optimism: float = 3.0  # standard deviations to the optimistic end (inferred)
+    spread: float = 0.5  # this and the next four: see MemorySettings
+    least_spread: float = 0.15
+    trust: float = 0.5
+    noise: float = 0.02
+    failed: float = 0.7
     priors: bool = False
 
     @property
     def constants(self) -> Mapping[str, Scalar]:
         """All of its settings."""
         return constants_of(self)
+
+    @property
+    def memory(self) -> MemorySettings:
+        """The constants of its memory."""
+        return MemorySettings(**{name: getattr(self, name) for name in MemorySettings.__dataclass_fields__})
 
     def choose(self, tree: SearchTree, space: Space, numbers: random.Random) -> Action:
         """The next action."""
@@ -64,7 +74,7 @@ class _Round:
 
     def __init__(self, settings: TreeSearch, tree: SearchTree, space: Space, numbers: random.Random) -> None:
         self.settings, self.tree, self.space, self.numbers = settings, tree, space, numbers
-        self.memory = SearchMemory(tree, space, priors=settings.priors)
+        self.memory = SearchMemory(tree, space, settings.priors, settings.memory)
         self.hopeless = 0  # candidates that cannot beat the best
 
     def repair(self) -> Action | None:
@@ -76,7 +86,7 @@ class _Round:
         while node.candidate is not None and node.candidate.kind == "repair" and node.parent:
             node, rounds = self.tree.nodes[node.parent], rounds + 1
         last = self.tree.nodes[self.tree.tried[-1]]
-        if last.passed or rounds >= self.settings.repair_rounds or self.tree.is_closed(last.number):
+        if not last.failed or rounds >= self.settings.repair_rounds or self.tree.is_closed(last.number):
             return None
         found = options_at(self.tree, self.space, last)
         if found:
@@ -153,7 +163,8 @@ class _Round:
         return can_write(self.space, node) or bool(options_at(self.tree, self.space, node))
 
     def _score(self, node: SearchNode, child: SearchNode) -> float:
-        worth = math.log2(self.tree.best_s / child.least_s) / self.tree.reward.clip
+        slower = child.least_s / self.tree.best_s if self.tree.best is not None else 1.0
+        worth = max(-1.0, -math.log2(slower)) / self.tree.reward.clip
         return worth + self.settings.exploration * math.sqrt(math.log(max(2, node.visits)) / child.visits)
 
     def _hopeful(self, found: Sequence[Option]) -> list[Option]:

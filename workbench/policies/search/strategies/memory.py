@@ -6,7 +6,7 @@ A Gaussian process over the settings of the tried candidates models the logarith
 
 d counts the settings that differ; of two values of one setting, as tile 128x256x64, the parts that differ count as a
 fraction. The offset is not known, and neither is how far the priors can be trusted: `trust` has the mean 1. `deviation`
-is that of the candidate's prior, or `SPREAD` where it has none, times a factor that is fitted with `length` by the
+is that of the candidate's prior, or `spread` where it has none, times a factor that is fitted with `length` by the
 likelihood of the tries. Of candidates that are no programs no settings are known, and only their priors count.
 """
 
@@ -22,17 +22,24 @@ from numpy.typing import NDArray
 
 from workbench.policies.search.protocols import Space
 from workbench.policies.search.tree import SearchNode, SearchTree
+from workbench.records import record
 from workbench.records.search import SearchCandidate
 
 Vector = NDArray[np.float64]
-SPREAD = 0.5  # standard deviation of log time over candidates without a prior (inferred)
-LEAST_SPREAD = 0.15  # of a prior: none is surer than this (inferred)
-TRUST = 0.5  # standard deviation of the factor of the priors, whose mean is 1 (inferred)
-OFFSET = 3.0  # of the unknown offset, wide
-NOISE = 0.02  # of log time between two measurements of one candidate (inferred)
-FAILED = 0.7  # log of how much slower than the slowest a failure counts (inferred)
 LENGTHS = (1.0, 2.0, 4.0)
-FACTORS = (0.5, 1.0, 2.0)
+FACTORS = (0.5, 1.0, 2.0)  # of the candidates' deviations, as LENGTHS a grid that the likelihood chooses from
+OFFSET = 3.0  # standard deviation of the unknown offset: wide, as no time is known before the first try
+
+
+@record
+class MemorySettings:
+    """Constants of the Gaussian process, all in units of log seconds; inferred where no other source is named."""
+
+    spread: float = 0.5  # standard deviation over candidates without a prior (inferred)
+    least_spread: float = 0.15  # no prior is surer than this (inferred)
+    trust: float = 0.5  # standard deviation of the factor of the priors, whose mean is 1 (inferred)
+    noise: float = 0.02  # between two measurements of one candidate (inferred)
+    failed: float = 0.7  # how much slower than the slowest a failure counts (inferred)
 
 
 class SettingsTable:
@@ -83,13 +90,15 @@ _tables: WeakKeyDictionary[Space, SettingsTable] = WeakKeyDictionary()
 class SearchMemory:
     """The Gaussian process after the tries of a tree."""
 
-    def __init__(self, tree: SearchTree, space: Space, priors: bool = True) -> None:
+    def __init__(
+        self, tree: SearchTree, space: Space, priors: bool = True, settings: MemorySettings | None = None
+    ) -> None:
         """`priors`: whether the candidates' priors are used."""
-        self.space, self.priors = space, priors
+        self.space, self.priors, self.settings = space, priors, settings or MemorySettings()
         self.table = _tables.setdefault(space, SettingsTable())
-        nodes = [tree.nodes[number] for number in tree.tried]
+        nodes = list(tree.walk())
         self.candidates = [node.candidate for node in nodes if node.candidate is not None]
-        self.values = log_speeds(nodes)
+        self.values = log_speeds(nodes, self.settings.failed)
         self.has_best = tree.best is not None
         self.best = -math.log(tree.best_s) if self.has_best else -math.inf
         self._fit()
@@ -100,7 +109,7 @@ class SearchMemory:
         self.middle = sum(given) / len(given) if given else None
         means, deviations = self._priors(self.candidates)
         self.means, self.deviations, rest = means, deviations, self.values - means
-        common = OFFSET**2 + TRUST**2 * np.outer(self._trusted(means), self._trusted(means))
+        common = OFFSET**2 + self.settings.trust**2 * np.outer(self._trusted(means), self._trusted(means))
         self.length, self.factor, likeliest = LENGTHS[1], FACTORS[1], -math.inf
         size = len(rest)
         if not size:
@@ -110,7 +119,7 @@ class SearchMemory:
         for length in LENGTHS:
             near = np.exp(-distance / length) * np.outer(deviations, deviations)
             for factor in FACTORS:
-                whole = factor**2 * near + common + NOISE**2 * np.eye(size)
+                whole = factor**2 * near + common + self.settings.noise**2 * np.eye(size)
                 lower = np.linalg.cholesky(whole)
                 half = np.linalg.solve(lower, rest)
                 likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(lower)).sum())
@@ -122,14 +131,14 @@ class SearchMemory:
     def predict(self, candidates: Sequence[SearchCandidate]) -> tuple[Vector, Vector]:
         """[candidates]: the expected logarithm of 1 / seconds and its standard deviation."""
         means, deviations = self._priors(candidates)
-        spread = OFFSET**2 + TRUST**2 * self._trusted(means) ** 2 + (self.factor * deviations) ** 2
+        spread = OFFSET**2 + self.settings.trust**2 * self._trusted(means) ** 2 + (self.factor * deviations) ** 2
         if not self.candidates or not candidates:
             return means, np.sqrt(spread)
         rows, known = self.table.of(self.space, candidates)
         width = max(rows.shape[1], self.rows.shape[1])
         distance = _distance(_widen(rows, width), known, _widen(self.rows, width), self.known)
         cross = self.factor**2 * np.exp(-distance / self.length) * np.outer(deviations, self.deviations)
-        cross += OFFSET**2 + TRUST**2 * np.outer(self._trusted(means), self._trusted(self.means))
+        cross += OFFSET**2 + self.settings.trust**2 * np.outer(self._trusted(means), self._trusted(self.means))
         solved = np.linalg.solve(self.lower, cross.T)
         found = means + solved.T @ self.half
         return found, np.sqrt(np.maximum(spread - (solved**2).sum(0), 1e-12))
@@ -139,12 +148,13 @@ class SearchMemory:
         return means - (self.middle or 0.0)
 
     def _priors(self, candidates: Sequence[SearchCandidate]) -> tuple[Vector, Vector]:
-        """[candidates]: mean and standard deviation; where a prior is missing, the mean of the others and `SPREAD`."""
+        """[candidates]: mean and standard deviation; where a prior is missing, the mean of the others and `spread`."""
         given = [one.prior if self.priors else None for one in candidates]
         known = [one.log_speedup for one in given if one is not None]
         middle = self.middle if self.middle is not None else sum(known) / len(known) if known else 0.0
         means = np.array([middle if one is None else one.log_speedup for one in given])
-        deviations = np.array([SPREAD if one is None else max(one.deviation, LEAST_SPREAD) for one in given])
+        spread, least = self.settings.spread, self.settings.least_spread
+        deviations = np.array([spread if one is None else max(one.deviation, least) for one in given])
         return means, deviations
 
 
@@ -158,8 +168,8 @@ def _distance(one: Vector, one_known: NDArray[np.bool_], two: Vector, two_known:
     return np.where(one_known[:, None] & two_known[None], np.maximum(found, 0.0), np.inf)
 
 
-def log_speeds(nodes: Sequence[SearchNode]) -> Vector:
+def log_speeds(nodes: Sequence[SearchNode], failed: float = MemorySettings().failed) -> Vector:
     """[nodes]: the logarithm of 1 / seconds; of failures, less than of the slowest."""
     times = [node.result.time_s if node.passed and node.result is not None else None for node in nodes]
     slowest = max((time for time in times if time), default=1.0)
-    return np.array([-math.log(time) if time else -math.log(slowest) - FAILED for time in times])
+    return np.array([-math.log(time) if time else -math.log(slowest) - failed for time in times])

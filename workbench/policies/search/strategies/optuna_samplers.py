@@ -85,7 +85,7 @@ class _Problem:
         """
         import optuna
 
-        nodes = [tree.nodes[number] for number in tree.tried]
+        nodes = tree.walk()
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(
             optuna.trial.create_trial(
