@@ -19,6 +19,7 @@ from workbench.codegen import compile_program
 from workbench.emulator.emulation import CompiledModule
 from workbench.emulator.hook import emulated
 from workbench.problems import cases, inspection, loading
+from workbench.problems.work import count_work
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Launch, Problem, Work
@@ -68,7 +69,7 @@ def planned(name: str) -> Iterator[Measured]:
 
 def full_work(problem: Problem) -> Work:
     """Least bytes and FLOPs of the problem at its own sizes."""
-    return inspection._count_work(problem, cases.measure(problem, "full"))
+    return count_work(problem, cases.measure(problem, "full"))[0]
 
 
 def sampled(one: Measured, *, sample: int, limit_s: float) -> tuple[list[Launch], list[Any]]:

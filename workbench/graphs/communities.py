@@ -1,6 +1,7 @@
 """Finds communities, numbers nodes by them, and says how good they are.
 
-`louvain` and `label_propagation` are igraph's, or networkx's where igraph is missing. `rabbit` is a reordering after
+`louvain` and `label_propagation` are igraph's, or networkx's where igraph is missing. `parallel_louvain` is torch's, on
+a GPU where there is one. `rabbit` is a reordering after
 RABBIT (Arai, Shiokawa, Yamamuro, Onizuka and Iwamura, IPDPS 2016). From the paper: nodes are taken by rising degree,
 each joins the neighbour with the highest gain of modularity if that is positive, and the order is a depth-first walk
 of the tree that results. Inferred here: nodes are joined in rounds instead of one by one (in a round a node joins only
@@ -71,6 +72,15 @@ def louvain(graph: Graph, seed: int = 0) -> Ints:
     import networkx
 
     return _from_sets(graph, networkx.community.louvain_communities(_networkx(graph), seed=seed))
+
+
+def parallel_louvain(graph: Graph, seed: int = 0) -> Ints:
+    """Communities by a parallel Louvain method in torch, on the GPU if there is one: int64[N], numbered from 0."""
+    import torch
+
+    from workbench.graphs.device.communities import louvain_on_device
+
+    return louvain_on_device(graph, "cuda" if torch.cuda.is_available() else "cpu", seed)
 
 
 def label_propagation(graph: Graph, seed: int = 0) -> Ints:
@@ -215,7 +225,7 @@ def _walk_depth_first(parents: Ints) -> Ints:
 def relabel(graph: Graph, method: str = "louvain", seed: int = 0) -> Relabelled:
     """The graph with contiguous communities: rows, features, labels and masks are permuted once.
 
-    Methods: louvain, label_propagation, rabbit, or given (those of the graph). Communities follow each other by their
+    Methods: louvain, label_propagation, parallel_louvain, rabbit, or given (those of the graph). Communities follow each other by their
     lowest old number, and nodes of one keep their order; rabbit's are in the order of its walk. Raises `UserError`.
     """
     if method not in METHODS:
@@ -249,6 +259,7 @@ def _in_order(find: Callable[[Graph, int], Ints]) -> Callable[[Graph, int], tupl
 METHODS: Mapping[str, Callable[[Graph, int], tuple[Ints, Ints]]] = {  # -> (community, order) of the nodes
     "louvain": _in_order(louvain),
     "label_propagation": _in_order(label_propagation),
+    "parallel_louvain": _in_order(parallel_louvain),
     "rabbit": lambda graph, _: rabbit(graph),
     "given": _in_order(lambda graph, _: np.asarray(graph.community)),
 }

@@ -185,8 +185,6 @@ class _Runner:
         self.write("tried", node=number, result=result)
 
 
-<<<<<<< HEAD
-=======
 def _screened_in_a_row(tree: SearchTree) -> int:
     """How many of the last tries cost no trial because they were screened out."""
     found = 0
@@ -197,10 +195,5 @@ def _screened_in_a_row(tree: SearchTree) -> int:
     return found
 
 
-def _freeze(strategy: Strategy) -> tuple[tuple[str, str | int | float | bool | None], ...]:
-    return tuple(sorted(strategy.constants.items()))
-
-
->>>>>>> h1
 def _describe(setup: SearchSetup) -> str:
     return f"{setup.strategy} ({', '.join(f'{name}={value}' for name, value in setup.constants) or 'no constants'})"

@@ -117,6 +117,8 @@ class LiveEvaluator:
             trial = self.cheap.test(version.number)
         if not trial.verdict.correct:
             failure = trial.verdict.failure
+            if failure is not None and failure.stage == "limits":  # too slow or too large for the emulator only
+                return ""
             return f"on the emulator: {failure.message if failure is not None else 'not correct'}"
         best = tree.best.result if tree.best is not None else None
         if best is None or best.version is None or not best.time_s:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
+import statistics
 from collections.abc import Iterable
 
 from workbench.errors import WorkbenchError
@@ -12,7 +14,7 @@ from workbench.records.search import NodeResult, SearchCandidate, SearchEvent
 
 
 def guess_next(space: Space, strategy: Strategy, events: Iterable[SearchEvent], count: int) -> list[SearchCandidate]:
-    """The next candidates if each try, the pending one first, gives what its parent gave."""
+    """The next candidates if each try, the pending one first, gives what is expected of it."""
     tree, found = SearchTree.replay(events), list[SearchCandidate]()
     if tree.setup is None:
         return found
@@ -38,11 +40,24 @@ def guess_next(space: Space, strategy: Strategy, events: Iterable[SearchEvent], 
 
 
 def _assume(tree: SearchTree, number: int) -> None:
-    """Apply the result that a node would have if it were as its parent."""
-    above = tree.node(tree.node(number).parent or 0).result
-    known = above or (tree.best.result if tree.best is not None else None)
-    result = dataclasses.replace(known, version=None) if known is not None else NodeResult(outcome="passed", time_s=1.0)
-    _write(tree, SearchEvent(number=0, kind="tried", node=number, result=result))
+    """Apply the result that a node would have if its prior were right; without one, if it were as its parent."""
+    node = tree.node(number)
+    prior = node.candidate.prior if node.candidate is not None else None
+    above = tree.node(node.parent or 0).result
+    time_s = above.time_s if above is not None else None
+    if prior is not None:
+        time_s = _scale(tree) * math.exp(-prior.log_speedup)
+    _write(tree, SearchEvent(number=0, kind="tried", node=number, result=NodeResult(outcome="passed", time_s=time_s)))
+
+
+def _scale(tree: SearchTree) -> float:
+    """The time of the reference of the priors in seconds, as the tries so far have it; 1 before the first."""
+    found = [
+        node.result.time_s * math.exp(node.candidate.prior.log_speedup)
+        for node in tree.walk()
+        if node.result is not None and node.result.time_s and node.candidate is not None and node.candidate.prior
+    ]
+    return statistics.median(found) if found else 1.0
 
 
 def _write(tree: SearchTree, event: SearchEvent) -> None:

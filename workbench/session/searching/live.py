@@ -142,12 +142,14 @@ class Searching:
         proposer = plugins.load("proposer", setup.expander)
         if proposer.name != DEFAULTS.proposer:
             return ModelSpace(self.parts, setup.expander, options, least_s)
-        start = self.log.version(setup.start).proposal.candidate.program if setup.start is not None else None
+        base = self.log.version(setup.start) if setup.start is not None else None
+        program = base.proposal.candidate.program if base is not None else None
+        verdict = base.trials[0].verdict if base is not None and base.trials else None
         executor, log = self.parts.testing.executor, self.log
         return ProgramSpace(
             self.parts.proposing.make_ask(None),
             ProgramPriors(bound.bound_s if bound is not None else None, self._advise),
-            start,
+            (program, verdict.time_s if verdict is not None else None) if program is not None else None,
             least_s,
             answers=lambda program: executor.can_answer(log.problem, log.device, log.arch, program),
         )
@@ -201,6 +203,7 @@ class Searching:
 
     def steer(self, order: Steer, search: int | None = None) -> SearchTree:
         """Do what a person wants of a search, also while it runs; returns the tree afterwards."""
+        order.check()
         log = self._log_of(self._choose(search))
         if order.action == "take":
             self._take(order, log)

@@ -26,6 +26,7 @@ Advise = Callable[[int], Diagnosis | None]  # version -> what its test's counts 
 class PriorSettings:
     """Constants of the priors; all are inferred."""
 
+    known_spread: float = 0.02  # half the interval of 90 % of the log of a time that is known
     model_spread: float = 0.35  # half the interval of 90 % of the log of a time by the planner's model
     first_rung: float = -0.7  # log of the share of the speed of light that the planner's first choice reaches
     rung_step: float = 0.05  # what each later rung is expected to be slower
@@ -40,6 +41,12 @@ class ProgramPriors:
 
     def __init__(self, bound_s: float | None, advise: Advise, settings: PriorSettings | None = None) -> None:
         self.bound_s, self._advise, self.settings = bound_s, advise, settings or PriorSettings()
+
+    def of_time(self, time_s: float | None) -> Prior | None:
+        """Of a program that the session has a time of."""
+        if self.bound_s is None or not time_s:
+            return None
+        return _around(math.log(self.bound_s / time_s), self.settings.known_spread, "its own time")
 
     def of_rung(self, rung: Rung, rank: int) -> Prior | None:
         """By the planner's model of the whole kernel, where it has one; else by the place on the ladder."""

@@ -36,11 +36,13 @@ class ProgramSpace:
         self,
         ask: Ask,
         priors: ProgramPriors,
-        start: str | None,
+        start: tuple[str, float | None] | None,
         least_s: float | None,
         answers: Callable[[str], bool],
     ) -> None:
-        """`least_s` is the time that no kernel for the problem can beat."""
+        """`start`: (program, time in seconds) of the version that the search starts from. `least_s` is the time that no
+        kernel for the problem can beat.
+        """
         self._least_s = least_s
         try:
             self._found, self._rungs = list_rungs(ask)
@@ -54,10 +56,10 @@ class ProgramSpace:
         self._changed: dict[str, tuple[tuple[str, SearchCandidate], ...]] = {}
         self._roots = self._list_roots(start)
 
-    def _list_roots(self, start: str | None) -> tuple[SearchCandidate, ...]:
+    def _list_roots(self, start: tuple[str, float | None] | None) -> tuple[SearchCandidate, ...]:
         found: dict[str, SearchCandidate] = {}
         if start is not None:
-            self._add(found, start, "the version that the search started from", None)
+            self._add(found, start[0], "the version that the search started from", self._priors.of_time(start[1]))
         climbs = self._ask.arch != "sm_90a"  # a ladder begins with its simplest rung; for Hopper with its choice
         for place, rung in enumerate(self._rungs):
             if not any(call.name in self._banned for call in rung.calls):

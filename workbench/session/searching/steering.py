@@ -48,8 +48,7 @@ class Steer:
 
 
 def steer(log: StoreLog, order: Steer, space: Space | None, should_stop: ShouldStop) -> None:
-    """Append the event of an order; `space` is needed to expand a node. Raises `UserError` for one that does not fit."""
-    order.check()
+    """Append the event of a checked order; `space` is needed to expand a node. Raises `UserError` if it does not fit."""
     tree = log.tree()
     event = SearchEvent(number=0, kind="budget", by="person", budget=order.budget)
     if order.action == "idea":

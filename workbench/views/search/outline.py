@@ -15,7 +15,7 @@ from workbench.views.text.mime_bundle import format_joules, format_seconds
 
 MOST_SIBLINGS = 8  # children of one node that are drawn unasked
 FEW = 2  # nodes below another that are drawn unasked
-MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "pruned": "⊘"}
+MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "screened": "◌", "pruned": "⊘"}
 
 
 @record
@@ -27,7 +27,7 @@ class Row:
     depth: int
     title: str
     change: str  # of its settings against the parent; else the title
-    status: str  # root, open, passed, failed, pruned
+    status: str  # root, open, passed, failed, screened, pruned
     visits: int
     value: float | None
     low: float | None
@@ -132,7 +132,8 @@ def _describe_time(node: SearchNode) -> str:
     if result is None or result.time_s is None:
         return ""
     energy = f", {format_joules(result.joules)}" if result.joules is not None else ""
-    return f"{format_seconds(result.time_s)}{energy}"
+    how = " modelled" if result.screened else ""  # it was not sent to the GPU, where the others were measured
+    return f"{format_seconds(result.time_s)}{how}{energy}"
 
 
 def _explain(node: SearchNode, closed: bool) -> str:

@@ -56,10 +56,11 @@ SEED = Argument(
 NO_PRIORS = Argument(
     flags=("--no-priors",),
     action="store_true",
+    default=False,
     group=GROUP,
     about="do without what the time model, advice and the planner's order lead to expect",
 )
-PRIORS = Argument(flags=("--priors",), action="store_true", group=GROUP, about="use them (the default)")
+PRIORS = Argument(flags=("--priors",), action="store_true", default=False, group=GROUP, about="use them (the default)")
 AIM = Argument(
     flags=("--aim",),
     choices=("time", "energy"),
@@ -70,6 +71,7 @@ AIM = Argument(
 FRESH = Argument(
     flags=("--fresh",),
     action="store_true",
+    default=False,
     group=GROUP,
     about="begin anew, also where the session has a search that began in the same way and could go on",
 )
@@ -84,6 +86,7 @@ TUNE = (
     Argument(
         flags=("--recorded",),
         action="store_true",
+        default=False,
         group=GROUP,
         about="with --search: on the recorded times of the problem's landscape, with no GPU",
     ),
