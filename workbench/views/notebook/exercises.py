@@ -19,10 +19,10 @@ from typing import cast
 
 from workbench import landscapes
 from workbench.errors import UserError
-from workbench.policies.search import Reward, load_strategy, share_of_best, walk_landscape
+from workbench.policies.search import load_strategy, share_of_best, walk_landscape
 from workbench.records import Launch, Work, record
 from workbench.records.proposal import HUMAN
-from workbench.records.search import NodeResult
+from workbench.records.search import NodeResult, Reward
 from workbench.session import Session
 
 Test = Callable[[object, Session], str]

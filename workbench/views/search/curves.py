@@ -61,17 +61,14 @@ def draw_curve(tree: SearchTree) -> MimeBundle:
     screened = [n for n, node in enumerate(judged, 1) if node.result is not None and node.result.screened]
     levels = best_so_far(tree)
     title = f"Best so far: {summarise(tree)}"
+    # a time of what was screened out is modelled, and the others may be measured: it is in no column with them
+    times = [None if node.result is None or node.result.screened else node.result.time_s for node in judged]
     rows = [
-        [n, node.number, format_seconds(node.result.time_s if node.result else None), format_seconds(level)]
-        for n, (node, level) in enumerate(zip(judged, levels, strict=True), 1)
+        [n, node.number, format_seconds(time), format_seconds(level), "yes" if n in screened else ""]
+        for n, (node, time, level) in enumerate(zip(judged, times, levels, strict=True), 1)
     ]
-    table = (
-        ["candidate", "node", "its time", "best so far"],
-        [[*row, "yes" if row[0] in screened else ""] for row in rows],
-    )
-    text, page = render_table([*table[0], "screened out"], table[1], title)
+    text, page = render_table(["candidate", "node", "its time", "best so far", "screened out"], rows, title)
     curve = Curve("best so far", [level * 1e6 if level is not None else None for level in levels])
-    times = [node.result.time_s if node.result is not None else None for node in judged]
     own = [(n, time * 1e6) for n, time in enumerate(times, 1) if time is not None]
     axes = Axes("candidates judged", "time of a call in µs", is_log=True)
     return _bundle(title, [curve], axes, text, page, marks=screened, dots=own)
