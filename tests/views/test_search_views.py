@@ -71,7 +71,8 @@ def test_every_node_says_what_became_of_it_and_why() -> None:
     lines = {line.split("; ")[0].lstrip("│├└─ "): line for line in text.splitlines()}
     assert "best" in lines["★ 5 threads 160, vector 1"] and "pinned" in lines["★ 5 threads 160, vector 1"]
     assert "pruned: wrong twice; 1 of 8 elements is wrong" in lines["⊘ 3 threads 96, vector 3"]
-    assert "screened out without a GPU; at most 0.4x of v1" in lines["● 4 threads 128, vector 0"]
+    assert "9 µs modelled" in lines["◌ 4 threads 128, vector 0"]
+    assert "screened out without a GPU; at most 0.4x of v1" in lines["◌ 4 threads 128, vector 0"]
     assert "prior +0.25 (time model)" in lines["○ 6 threads 192"]  # the change against its parent
     assert (
         "3 tries, value" in lines["● 2 threads 64, vector 2"] or "2 tries, value" in lines["● 2 threads 64, vector 2"]
@@ -145,6 +146,8 @@ def test_the_curve_falls_and_what_was_screened_out_does_not_count() -> None:
     assert [row.split()[-1] for row in shown.text.splitlines()[2:]].count("yes") == 1
     marks = next(trace for trace in shown.plotly["data"] if trace["name"].startswith("screened"))
     assert marks["x"] == [4]
+    dots = next(trace for trace in shown.plotly["data"] if trace["name"] == "of each candidate")
+    assert dots["x"] == [1, 2, 5]  # not the one that failed, nor the one whose time is modelled
 
 
 def test_searches_are_compared_at_equal_trials() -> None:

@@ -83,7 +83,7 @@ export interface NodeRow {
   parent: number | null;
   depth: number;
   change: string;
-  status: "root" | "open" | "passed" | "failed" | "pruned";
+  status: "root" | "open" | "passed" | "failed" | "screened" | "pruned";
   mark: string;
   visits: number;
   value: string;

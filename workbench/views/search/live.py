@@ -17,7 +17,7 @@ EVERY_S = 0.5  # a faster search is drawn this often
 
 
 class LiveTree:
-    """An output of the current cell that shows a tree. Outside IPython the tree is printed once, at the end."""
+    """An output of the current cell that shows a tree. In a terminal the tree is written once, at the end."""
 
     def __init__(self) -> None:
         self._handle: object = None
@@ -25,11 +25,12 @@ class LiveTree:
 
     def begin(self) -> None:
         """Make the output, where a search runs on beyond the cell that it belongs to."""
-        self._put({"text/plain": "the search begins"})
+        if _replaces_outputs():
+            self._put({"text/plain": "the search begins"})
 
     def show(self, tree: SearchTree) -> bool:
         """Replace the output, at most every half second; returns whether that was done."""
-        if time.monotonic() - self._last < EVERY_S or not _in_ipython():
+        if time.monotonic() - self._last < EVERY_S or not _replaces_outputs():
             return False
         self._put(without_plotly(draw_search_tree(tree)))
         return True
@@ -37,7 +38,7 @@ class LiveTree:
     def end(self, tree: SearchTree) -> None:
         """Replace the output by the tree as it stays."""
         drawn = draw_search_tree(tree)
-        if _in_ipython():
+        if _replaces_outputs():
             self._put(drawn._repr_mimebundle_())
         else:
             print(drawn.text)
@@ -52,10 +53,13 @@ class LiveTree:
         self._last = time.monotonic()
 
 
-def _in_ipython() -> bool:
+def _replaces_outputs() -> bool:
+    """Whether this is a notebook; a terminal writes an output that is replaced below the old one."""
     from IPython import get_ipython
+    from IPython.terminal.interactiveshell import TerminalInteractiveShell
 
-    return get_ipython() is not None
+    shell = get_ipython()
+    return shell is not None and not isinstance(shell, TerminalInteractiveShell)
 
 
 def without_plotly(drawn: MimeBundle) -> dict[str, object]:

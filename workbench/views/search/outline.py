@@ -14,7 +14,8 @@ from workbench.records import record
 from workbench.views.text.mime_bundle import format_joules, format_seconds
 
 MOST_SIBLINGS = 8  # children of one node that are drawn unasked
-MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "pruned": "⊘"}
+FEW = 2  # nodes below another that are drawn unasked
+MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "screened": "◌", "pruned": "⊘"}
 
 
 @record
@@ -26,7 +27,7 @@ class Row:
     depth: int
     title: str
     change: str  # of its settings against the parent; else the title
-    status: str  # root, open, passed, failed, pruned
+    status: str  # root, open, passed, failed, screened, pruned
     visits: int
     value: float | None
     low: float | None
@@ -131,7 +132,8 @@ def _describe_time(node: SearchNode) -> str:
     if result is None or result.time_s is None:
         return ""
     energy = f", {format_joules(result.joules)}" if result.joules is not None else ""
-    return f"{format_seconds(result.time_s)}{energy}"
+    how = " modelled" if result.screened else ""  # it was not sent to the GPU, where the others were measured
+    return f"{format_seconds(result.time_s)}{how}{energy}"
 
 
 def _explain(node: SearchNode, closed: bool) -> str:
@@ -158,8 +160,8 @@ def _explain(node: SearchNode, closed: bool) -> str:
 def fold(
     tree: SearchTree, opened: Collection[int] = (), *, closed: Collection[int] = (), siblings: int = MOST_SIBLINGS
 ) -> list[Row]:
-    """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, and
-    the children of the nodes in `opened`. Of more than `siblings` children the ones that matter most are drawn, in
+    """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, what
+    has few nodes below it, and the children of the nodes in `opened`. Of more than `siblings` children the ones that matter most are drawn, in
     their order; those in `opened` show all.
     """
     rows = find_rows(tree)
@@ -171,8 +173,9 @@ def fold(
     for row in rows:
         if row.parent is not None and not (is_open.get(row.parent) and row.number in drawn[row.parent]):
             continue
+        is_wanted = row.number in kept or below[row.number] <= FEW
         open_here = row.number not in closed and (
-            row.number == ROOT or row.number in opened or (row.number in kept and row.status != "pruned")
+            row.number == ROOT or row.number in opened or (is_wanted and row.status != "pruned")
         )
         is_open[row.number] = open_here
         visible = drawn[row.number] if open_here else ()
@@ -182,8 +185,9 @@ def fold(
 
 
 def find_kept(tree: SearchTree) -> set[int]:
-    """Nodes on the way to the best, the pinned ones and the last one tried."""
-    ends = [*tree.pins, *tree.tried[-1:]]
+    """Nodes on the way to the best, the pinned ones, a person's ideas and the last one tried."""
+    ideas = [node.number for node in tree.nodes if node.candidate is not None and node.candidate.in_words]
+    ends = [*tree.pins, *ideas, *tree.tried[-1:]]
     if tree.best is not None:
         ends.append(tree.best.number)
     return {number for end in ends for number in tree.path(end)}

@@ -5,6 +5,7 @@ with the interval, its time and why it is closed.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from workbench.policies.search import SearchTree
@@ -27,10 +28,24 @@ from workbench.views.text.mime_bundle import MimeBundle, render_table
 ROW, TOP, INDENT, DEEPEST = 21, 52, 13, 9  # pixels; deeper nodes are not moved further to the right
 VISITS, VALUE, VALUE_END, TIME = 318, 336, 468, 482  # where the columns begin
 LETTER = 5.7  # pixels of a character, about
-INK = {"root": QUIET, "open": QUIET, "passed": COLOURS[0], "failed": COLOURS[1], "pruned": QUIET}
+INK = {
+    "root": QUIET,
+    "open": QUIET,
+    "passed": COLOURS[0],
+    "failed": COLOURS[1],
+    "screened": COLOURS[3],
+    "pruned": QUIET,
+}
 BEST = COLOURS[2]
-SYMBOLS = {"root": "diamond-open", "open": "circle-open", "passed": "circle", "failed": "x", "pruned": "circle-x-open"}
-KEY = "● passed  ★ best  ○ open  ✗ failed  ⊘ pruned"
+SYMBOLS = {
+    "root": "diamond-open",
+    "open": "circle-open",
+    "passed": "circle",
+    "failed": "x",
+    "screened": "circle-open-dot",
+    "pruned": "circle-x-open",
+}
+KEY = "● passed  ★ best  ○ open  ✗ failed  ◌ screened out  ⊘ pruned"
 MOST_LISTED = 200  # rows of the table below the picture
 
 
@@ -130,8 +145,9 @@ class _Axis:
         return VALUE + (value - self.low) / (self.high - self.low) * (VALUE_END - VALUE)
 
     def ticks(self) -> list[float]:
-        """Zero and round values above."""
-        return ticks(self.high, 2)
+        """Round values within the range, zero among them."""
+        step = ticks(self.high - self.low, 3)[1]
+        return [step * n for n in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
 def _left(row: Row) -> float:
@@ -193,7 +209,8 @@ def _draw_mark(row: Row, x: float, y: float) -> str:
         return f'<circle cx="{x}" cy="{y}" r="5" {line}/><path d="{cross}" {line}/>'
     if row.status == "root":
         return draw_titled(f'path d="M{x} {y - 6}L{x + 6} {y}L{x} {y + 6}L{x - 6} {y}Z" {line}', row.words)
-    style = line if row.status == "open" else f'fill="{ink}"'
+    styles = {"open": line, "screened": f'{line} stroke-dasharray="2 2"'}
+    style = styles.get(row.status, f'fill="{ink}"')
     return draw_titled(f'circle cx="{x}" cy="{y}" r="5" {style}', row.words)
 
 
