@@ -366,7 +366,7 @@ class Session(LogReader, TestSettings):
         """Search among versions by a strategy of `policies.search`, or go on with the last search that began so.
 
         A budget that is a number is of trials. `how`: fields of `SearchRequest` (by, aim, fresh, options, workers), and
-        constants of the strategy, such as priors=False. Each candidate that is tried becomes a version with its verdict.
+        constants of the strategy, such as priors=False. Each candidate that is tried becomes a version.
         """
         request = make_request(strategy, budget, seed, how)
         return self._thread.run(lambda: self._searching.run(request))
@@ -384,7 +384,7 @@ class Session(LogReader, TestSettings):
     def steer_search(
         self, action: SteerAction, node: int | None = None, text: str = "", budget: SearchBudget | None = None
     ) -> SearchTree:
-        """Do one of `searching.steering.Steer` to the last search. Any thread may call it, also while the search runs."""
+        """Do one of `searching.steering.Steer` to the last search, from any thread, also while the search runs."""
         return self._searching.steer(Steer(action=action, node=node, text=text, budget=budget))
 
     def play(self, name: str | Path) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def fit_on_others(key: str) -> ProgramPriors | None:
 class PlanSpace:
     """The configurations of a tuning plan. Two are neighbours if they differ in one setting.
 
-    Priors are of the forest on other problems' recorded times, else of the plan's order, which begins with the planner's.
+    Priors are of a forest on other problems' recorded times, else of the plan's order, which begins with the planner's.
     """
 
     writes = False

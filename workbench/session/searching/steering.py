@@ -48,7 +48,7 @@ class Steer:
 
 
 def steer(log: StoreLog, order: Steer, space: Space | None, should_stop: ShouldStop) -> None:
-    """Append the event of a checked order; `space` is needed to expand a node. Raises `UserError` if it does not fit."""
+    """Append the event of a checked order; `space` is needed to expand. Raises `UserError` if it does not fit."""
     tree = log.tree()
     event = SearchEvent(number=0, kind="budget", by="person", budget=order.budget)
     if order.action == "idea":

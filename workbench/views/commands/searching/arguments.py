@@ -102,9 +102,9 @@ SEARCH_TREE = Command(
             nargs="?",
             default="show",
             choices=ACTIONS,
-            about="show the tree (the default); start a search, or go on with the last one, in the background; stop it; "
-            "open a node (all that is known of it); pin, unpin, prune, revive or expand one; replace the budget; take a "
-            "node's version as the baseline; add an idea in words",
+            about="show the tree (the default); start a search, or go on with the last one, in the background; "
+            "stop it; open a node (all that is known of it); pin, unpin, prune, revive or expand one; replace the "
+            "budget; take a node's version as the baseline; add an idea in words",
         ),
         Argument(
             flags=("words",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 from workbench.errors import UserError, WorkbenchError
 from workbench.policies.search import SearchTree
@@ -26,7 +27,7 @@ def read_budget(arguments: Namespace) -> SearchBudget | None:
     return SearchBudget(**given) if given else None
 
 
-def read_how(arguments: Namespace) -> dict[str, object]:
+def read_how(arguments: Namespace) -> dict[str, Any]:
     """Seed, aim, priors and who writes, for `Session.search`."""
     if arguments.priors and arguments.no_priors:
         raise UserError("--priors and --no-priors exclude each other")
@@ -51,7 +52,7 @@ def check_search(arguments: Namespace) -> None:
 
 def run_search(session: Session, arguments: Namespace, **how: object) -> SearchTree:
     """Search as `run --search` asks for."""
-    return session.search(arguments.search, read_budget(arguments), **{**read_how(arguments), **how})  # type: ignore[arg-type]
+    return session.search(arguments.search, read_budget(arguments), **(read_how(arguments) | how))
 
 
 def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
@@ -89,7 +90,7 @@ def _start(session: Session, arguments: Namespace) -> MimeBundle:
         with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
             live.end(session.search_tree())
 
-    running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))  # type: ignore[arg-type]
+    running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))
     running.add_done_callback(end)
     return MimeBundle("the search runs in the background; %cutegen search-tree steers it, search-tree stop ends it")
 
