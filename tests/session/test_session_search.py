@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench import problems
 from workbench.errors import Stopped, UserError
 from workbench.executors.replay import ReplayExecutor
 from workbench.policies.search import SearchTree, load_strategy
@@ -278,6 +279,30 @@ def test_what_cannot_win_is_not_sent_to_the_gpu(tmp_path: Path) -> None:
         for number in set(tree.tried) - {node.number for node in screened}:
             version = session.version(tree.nodes[number].result.version)
             assert [trial.outcome.executor for trial in version.trials][-1] == "replay"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_candidates_that_were_emulated_ahead_change_nothing(tmp_path: Path) -> None:
+    stories = []
+    for workers in (0, 2):
+        problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
+        with Session.create(problem, root=tmp_path, executor="emulator", name=f"w{workers}") as session:
+            session.search("random", 4, seed=1, workers=workers)
+            stories.append(story(session))
+    assert stories[0] == stories[1]
+
+
+def test_a_search_for_few_joules_takes_the_least_at_an_equal_time(tmp_path: Path) -> None:
+    problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
+    with Session.create(problem, root=tmp_path, executor="emulator", name="s") as session:
+        tree = session.search("greedy", 2, aim="energy")
+        results = [tree.nodes[number].result for number in tree.tried]
+        assert tree.setup.aim == "energy" and all(result.joules and result.high_s for result in results)
+        fastest = min(results, key=lambda result: result.time_s)
+        close = [result for result in results if result.low_s <= max(fastest.time_s, fastest.high_s)]
+        assert tree.best.result == min(close, key=lambda result: result.joules)
+        assert session.baseline.number == tree.best.result.version
 
 
 def test_ctrl_c_is_kept(session: Session) -> None:
