@@ -21,10 +21,10 @@ from workbench import plugins
 from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
 from workbench.records import Event, Profile, Version
 from workbench.session import Session
-from workbench.views.notebook import view_model
+from workbench.views.notebook import search_view, view_model
 from workbench.views.notebook.messages import LogEntry, Message, read_indices, read_number, read_reference
 
-STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
+STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply", "search")
 DECISIONS = ("accept", "reject", "undo")
 LOG_LIMIT = 200  # log entries that the browser keeps
 MAX_RUN = 50  # steps per press of "Run" at most
@@ -149,6 +149,10 @@ class SessionController:
                 "log": [entry.copy() for entry in self._log],  # copies, because tokens change the last entry
             }
 
+    def search_state(self) -> search_view.SearchView:
+        """The tree of the last search, which changes with each of its events."""
+        return search_view.search_view(self.session)
+
     def _shown_pair(self, versions: tuple[Version, ...]) -> tuple[Version | None, Version | None]:
         """The version on display and the one it is compared with."""
         by_number = {version.number: version for version in versions}
@@ -165,7 +169,7 @@ class SessionController:
     # ---- listeners ----
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener("state" | "live" | "decided" | "closed")` after each change, on any thread.
+        """Call `listener("state" | "live" | "search" | "decided" | "closed")` after each change, on any thread.
 
         Returns a function that removes it.
         """
@@ -199,7 +203,11 @@ class SessionController:
                 self._progress = {"message": event.message, "fraction": event.fraction}
             else:
                 self._log_event(event)
-        self._notify("live" if event.kind in ("token", "running", "waiting", "proposing", "note") else "state")
+        if event.kind == "search":
+            self._notify("search")
+        self._notify(
+            "live" if event.kind in ("token", "running", "waiting", "proposing", "note", "search") else "state"
+        )
 
     def set_message(self, text: str, kind: str = "info") -> None:
         """Show a line in the status region."""
@@ -233,6 +241,8 @@ class SessionController:
                 self._select_next_pending()
             elif name in STEPS:
                 self._enqueue(name, lambda: self._run_step(name, message))
+            elif name == "steer":
+                self._decisions.submit(self._run_guarded, name, lambda: search_view.steer(self.session, message))
             elif name in DECISIONS:
                 if message.get("hunks") is None:
                     self._decisions.submit(self._run_guarded, name, lambda: self._decide(name, message))
@@ -287,6 +297,9 @@ class SessionController:
                 made = session.run(steps=steps, by=by, **options)
             self._shown = self._against = None
             return f"{len(made)} step(s) done"
+        if name == "search":
+            self._shown = self._against = None
+            return search_view.run_search(session, message, by)
         if name == "ask":
             if not str(message.get("text", "")).strip():
                 raise UserError("type the question first, then press Ask")

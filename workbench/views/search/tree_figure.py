@@ -5,6 +5,7 @@ with the interval, its time and why it is closed.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from workbench.policies.search import SearchTree
@@ -27,10 +28,24 @@ from workbench.views.text.mime_bundle import MimeBundle, render_table
 ROW, TOP, INDENT, DEEPEST = 21, 52, 13, 9  # pixels; deeper nodes are not moved further to the right
 VISITS, VALUE, VALUE_END, TIME = 318, 336, 468, 482  # where the columns begin
 LETTER = 5.7  # pixels of a character, about
-INK = {"root": QUIET, "open": QUIET, "passed": COLOURS[0], "failed": COLOURS[1], "pruned": QUIET}
+INK = {
+    "root": QUIET,
+    "open": QUIET,
+    "passed": COLOURS[0],
+    "failed": COLOURS[1],
+    "screened": COLOURS[3],
+    "pruned": QUIET,
+}
 BEST = COLOURS[2]
-SYMBOLS = {"root": "diamond-open", "open": "circle-open", "passed": "circle", "failed": "x", "pruned": "circle-x-open"}
-KEY = "● passed  ★ best  ○ open  ✗ failed  ⊘ pruned"
+SYMBOLS = {
+    "root": "diamond-open",
+    "open": "circle-open",
+    "passed": "circle",
+    "failed": "x",
+    "screened": "circle-open-dot",
+    "pruned": "circle-x-open",
+}
+KEY = "● passed  ★ best  ○ open  ✗ failed  ◌ screened out  ⊘ pruned"
 MOST_LISTED = 200  # rows of the table below the picture
 
 
@@ -40,7 +55,7 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
     times as fast; its bar holds 90 %.
     """
     rows, title = fold(tree, opened, closed=closed), summarise(tree)
-    head = ["node", "parent", "change", "status", "tries", "value", "interval of 90 %", "time", "why"]
+    head = ["node", "parent", "change", "status", "tries", "value (90 %)", "time", "why"]
     _, page = render_table(head, [_cells(row) for row in find_rows(tree)[:MOST_LISTED]], title)
     drawing = _draw(rows, title)
     return MimeBundle(
@@ -52,11 +67,9 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
 
 
 def _cells(row: Row) -> list[object]:
-    interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None and row.high is not None else ""
-    value = "" if row.value is None else f"{row.value:.3f}"
     status = f"{row.status}, best" if row.best else row.status
     parent = "" if row.parent is None else row.parent
-    return [row.number, parent, row.change, status, row.visits, value, interval, row.time, row.note]
+    return [row.number, parent, row.change, status, row.visits, row.said_value, row.time, row.note]
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
@@ -76,8 +89,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 def _say(row: Row) -> str:
     words = [f"{row.number} {row.change}", row.time]
     if row.visits > 1 and row.value is not None:
-        interval = f" ({row.low:.2f} to {row.high:.2f})" if row.low is not None and row.high is not None else ""
-        words.append(f"{row.visits} tries, value {row.value:.2f}{interval}")
+        words.append(f"{row.visits} tries, value {row.said_value}")
     flags = [word for word in ("best", "pinned", "taken") if getattr(row, word)]
     return "; ".join(filter(None, [*words, *flags, shorten(row.note, 90)]))
 
@@ -133,8 +145,9 @@ class _Axis:
         return VALUE + (value - self.low) / (self.high - self.low) * (VALUE_END - VALUE)
 
     def ticks(self) -> list[float]:
-        """Zero and round values above."""
-        return ticks(self.high, 2)
+        """Round values within the range, zero among them."""
+        step = ticks(self.high - self.low, 3)[1]
+        return [step * n for n in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
 def _left(row: Row) -> float:
@@ -143,15 +156,16 @@ def _left(row: Row) -> float:
 
 def _draw_links(rows: Sequence[Row]) -> list[str]:
     """From each node a line to its parent."""
-    at = {row.number: TOP + ROW * n + ROW / 2 for n, row in enumerate(rows)}
-    depths = {row.number: row for row in rows}
+    ends = {row.number: TOP + ROW * n + ROW / 2 + 7 for n, row in enumerate(rows)}  # of the line below each node
+    known = {row.number: row for row in rows}
+    style = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
     body = []
-    for row in rows:
+    for n, row in enumerate(rows):
         if row.parent is None:
             continue
-        x, top, y = _left(depths[row.parent]), at[row.parent] + 7, at[row.number]
-        style = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
+        x, top, y = _left(known[row.parent]), ends[row.parent], TOP + ROW * n + ROW / 2
         body.append(f'<path d="M{x:.1f} {top:.1f}V{y:.1f}H{max(_left(row) - 7, x + 3):.1f}" {style}/>')
+        ends[row.parent] = y
     return body
 
 
@@ -195,7 +209,8 @@ def _draw_mark(row: Row, x: float, y: float) -> str:
         return f'<circle cx="{x}" cy="{y}" r="5" {line}/><path d="{cross}" {line}/>'
     if row.status == "root":
         return draw_titled(f'path d="M{x} {y - 6}L{x + 6} {y}L{x} {y + 6}L{x - 6} {y}Z" {line}', row.words)
-    style = line if row.status == "open" else f'fill="{ink}"'
+    styles = {"open": line, "screened": f'{line} stroke-dasharray="2 2"'}
+    style = styles.get(row.status, f'fill="{ink}"')
     return draw_titled(f'circle cx="{x}" cy="{y}" r="5" {style}', row.words)
 
 
@@ -206,7 +221,7 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
     data: list[dict[str, object]] = [
         {
             "type": "scatter",
-            "mode": "markers+text",
+            "mode": "markers",
             "name": "value",
             "x": [value for _, _, value in valued],
             "y": [n for n, _, _ in valued],
@@ -217,8 +232,6 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
                 "arrayminus": [value - (row.low if row.low is not None else value) for _, row, value in valued],
                 "color": QUIET,
             },
-            "text": [f"  {row.time}" for _, row, _ in valued],
-            "textposition": "middle right",
             "hovertext": [html.escape(row.words) for _, row, _ in valued],
             "hoverinfo": "text",
             "marker": _markers([row for _, row, _ in valued]),
@@ -234,7 +247,12 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
             "marker": _markers([row for _, row in zero]),
         },
     ]
-    stems = [_stem(row) for row in rows]
+    labels = [_label(row) for row in rows]
+    widest = max(map(len, labels))
+    stems = [
+        html.escape(f"{label.ljust(widest)}  {row.time.rjust(9)}").replace(" ", "\u00a0")
+        for label, row in zip(labels, rows, strict=True)
+    ]
     layout = figure_layout(
         html.escape(shorten(title, 110)),
         110 + ROW * len(rows),
@@ -260,9 +278,7 @@ def _markers(rows: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def _stem(row: Row) -> str:
-    """A row's label at the axis, moved by its depth."""
+def _label(row: Row) -> str:
+    """A row's name at the axis, moved by its depth."""
     more = f" (+{row.hidden})" if row.hidden else ""
-    return html.escape(
-        "\u00a0\u00a0" * min(row.depth, DEEPEST) + f"{row.mark} {row.number} {shorten(row.change, 34)}{more}"
-    )
+    return f"{'  ' * min(row.depth, DEEPEST)}{row.mark} {row.number} {shorten(row.change, 34)}{more}"
