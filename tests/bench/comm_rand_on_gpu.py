@@ -41,7 +41,7 @@ from workbench.graphs.graph import Graph
 from workbench.graphs.locality import CacheModel, EpochLocality, measure_batches, summarise
 from workbench.graphs.models import MODELS
 from workbench.graphs.sweep import BASELINES, describe, list_policies, read_rows, sweep
-from workbench.graphs.training import Result, Sampler, Training, train
+from workbench.graphs.training import Place, Result, Sampler, Training, train
 
 POINTS = ((0.125, 0.9), (0.125, 1.0), (0.0, 1.0), (0.5, 0.9), (0.125, 0.5))  # (mix, p)
 SLACK = 0.005  # of accuracy: what counts as reached
@@ -49,14 +49,14 @@ LOOKED_AT = 8  # batches whose rows and hits are counted
 GRAPHS = ("sbm", "rmat", "ba")
 
 
-def make_graph(name: str, small: bool, features: int) -> Graph:
+def make_graph(name: str, small: bool, features: int, spread: float) -> Graph:
     """A block model, a recursive-matrix graph or a preferential-attachment graph."""
     if small:
         given = Nodes(features=features)
         if name == "sbm":
             return stochastic_block_model(12_000, 60, 14, given=given)
         return rmat(13, 16, given=given) if name == "rmat" else barabasi_albert(12_000, 7, given=given)
-    given = Nodes(features=features, classes=40, spread=24.0)  # so that an epoch does not suffice
+    given = Nodes(features=features, classes=40, spread=spread)  # so that an epoch does not suffice
     if name == "sbm":
         return stochastic_block_model(500_000, 2500, 18, given=given)
     return rmat(19, 16, given=given) if name == "rmat" else barabasi_albert(500_000, 9, given=given)
@@ -100,7 +100,9 @@ def measure(arguments: argparse.Namespace, out: Path) -> None:
     cache = CacheModel(capacity_bytes=(256 << 10) if arguments.small else (8 << 20))
     machine = list_versions(arguments.device)
     for name in arguments.graphs:
-        graph = make_graph(name, arguments.small, arguments.features or (32 if arguments.small else 512))
+        graph = make_graph(
+            name, arguments.small, arguments.features or (32 if arguments.small else 512), arguments.spread
+        )
         prepared = relabel(graph, arguments.communities)
         print(
             f"{graph.name}: {graph.edges} edges, {prepared.count} communities, {prepared.prepare_s:.2f} s", flush=True
@@ -114,6 +116,7 @@ def measure(arguments: argparse.Namespace, out: Path) -> None:
                 patience=arguments.patience,
                 device=arguments.device,
                 sampler=arguments.sampler,
+                features=arguments.place,
                 learning_rate=0.003,
             )
             warm_up(prepared, policies[0], training, measured)
@@ -133,7 +136,7 @@ def tabulate(results: Sequence[Result]) -> str:
     groups: dict[tuple[str, ...], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
         label = describe(dataclasses.replace(result.policy, seed=0)).removesuffix(", seed 0")
-        groups[result.graph, result.training.model][label].append(result)
+        groups[result.graph, f"{result.training.model}, features on {result.training.features}"][label].append(result)
     is_timed = any(result.device != "CPU" for result in results)
     head = ["graph", "model", "policy", "seeds", "unique rows", "hit rate", "label bits", "epochs", "test", "points"]
     head += ["epoch s", "drawing s", "s to accuracy", "speed-up"] if is_timed else []
@@ -187,6 +190,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sampler", default="auto", choices=get_args(Sampler), help="where batches are drawn")
+    parser.add_argument("--place", default="device", choices=get_args(Place), help="where features lie")
+    parser.add_argument("--spread", type=float, default=24.0, help="of features: noise over the distance of classes")
     parser.add_argument("--graphs", type=split_names, default=GRAPHS, help=f"some of {','.join(GRAPHS)}")
     parser.add_argument("--models", type=split_names, help=f"some of {','.join(MODELS)}")
     parser.add_argument("--features", type=int, help="of a node (default 512, small 32)")

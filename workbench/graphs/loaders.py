@@ -85,17 +85,28 @@ class Tensors:
 
 
 def to_tensors(batch: Batch | DeviceBatch, features: torch.Tensor, labels: torch.Tensor) -> Tensors:
-    """The batch with its rows of features and labels, gathered on the device on which those are."""
-    device = features.device
+    """The batch with its rows of features and labels, on the device of the labels.
+
+    Features may lie in the host's memory: there the rows of the batch are gathered, and copied to the device.
+    """
+    device = labels.device
     nodes = torch.as_tensor(batch.nodes, device=device)
     return Tensors(
-        features=features[nodes],
+        features=_gather(features, nodes, device),
         indptr=torch.as_tensor(batch.indptr, device=device),
         indices=torch.as_tensor(batch.indices, device=device),
         labels=labels[nodes[: batch.ends[0]]],
         ends=batch.ends,
         edges=batch.edges,
     )
+
+
+def _gather(features: torch.Tensor, nodes: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if features.device == device:
+        return features[nodes]
+    rows = torch.empty(len(nodes), features.shape[1], dtype=features.dtype, pin_memory=device.type == "cuda")
+    torch.index_select(features, 0, nodes.to(features.device), out=rows)
+    return rows.to(device, non_blocking=True)
 
 
 class _Collate:

@@ -24,6 +24,7 @@ from workbench.records import record
 from workbench.records.base import LATER
 
 Sampler = Literal["auto", "device", "host"]
+Place = Literal["device", "host"]
 Report = Callable[[str], None]
 
 
@@ -32,6 +33,8 @@ class Training:
     """How a model is trained: with Adam, for `epochs`, or fewer if validation accuracy has not risen for `patience`
     epochs (0: never stop early). 0 epochs measure the locality only. Batches are drawn by torch on `device`
     (sampler="device") or by numpy on the host; "auto" is the device where that is a CUDA GPU.
+    Features lie on the device, or in the host's memory, as those of a graph that is larger than the device's: then the
+    rows of each batch are gathered there and copied.
     """
 
     model: ModelName = "sage"
@@ -43,6 +46,7 @@ class Training:
     patience: int = 0
     device: str = "cpu"
     sampler: Sampler = dataclasses.field(default="auto", metadata=LATER)
+    features: Place = dataclasses.field(default="device", metadata=LATER)
 
     def check(self) -> None:
         """Raise `UserError` for a value that cannot be used."""
@@ -50,6 +54,8 @@ class Training:
             raise UserError(f"no model {self.model!r}; there are: {', '.join(MODELS)}")
         if self.sampler not in get_args(Sampler):
             raise UserError(f"no sampler {self.sampler!r}; there are: {', '.join(get_args(Sampler))}")
+        if self.features not in get_args(Place):
+            raise UserError(f"features lie on the {' or the '.join(get_args(Place))}, not {self.features!r}")
         for name, least in (("hidden", 1), ("heads", 1), ("epochs", 0), ("patience", 0), ("learning_rate", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"{name}={getattr(self, name)}: it must be at least {least}")
@@ -156,9 +162,11 @@ class _Run:
         torch.manual_seed(batches.policy.seed)
         self.batches, self.training, self.device = batches, training, device
         graph = self.graph = batches.graph
-        self.features, self.labels, self.indptr, self.indices = (
+        self.features = torch.from_numpy(np.ascontiguousarray(graph.features))
+        self.features = self.features.to(device if training.features == "device" else "cpu")
+        self.labels, self.indptr, self.indices = (
             torch.from_numpy(np.ascontiguousarray(array)).to(device)
-            for array in (graph.features, graph.labels, graph.indptr, graph.indices.astype(np.int64))
+            for array in (graph.labels, graph.indptr, graph.indices.astype(np.int64))
         )
         self.model = GraphModel(
             training.model,
@@ -223,7 +231,7 @@ class _Run:
 
     def evaluate(self) -> tuple[float, float]:
         """(validation accuracy, test accuracy) over all neighbours, 0 to 1."""
-        chosen = self.model.predict_all(self.features, self.indptr, self.indices).argmax(dim=1)
+        chosen = self.model.predict_all(self.features.to(self.device), self.indptr, self.indices).argmax(dim=1)
         right = (chosen == self.labels).cpu().numpy()
         return _accuracy(right, self.graph, "val"), _accuracy(right, self.graph, "test")
 

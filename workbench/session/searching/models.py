@@ -14,7 +14,7 @@ from workbench.records.search import CandidateKind, SearchCandidate
 from workbench.session.parts import Parts
 from workbench.session.searching.candidates import key_of, write_candidate
 
-REPLIES = 2  # unusable ones of a model in a row, after which nothing is expected of a node
+REPLIES = 2  # of a model in a row that are unusable or nothing new, after which nothing is expected of a node
 
 
 class ModelSpace:
@@ -46,11 +46,16 @@ class ModelSpace:
             base = tree.node(node.parent or 0)
         of = self._log.version(base.result.version) if base.result is not None and base.result.version else None
         is_repair = base.result is not None and not base.passed
-        made = self._find_left_over(of, is_repair, tree) or self._propose(of, is_repair, instruction)
-        if made is None:
-            return ()
         kind: CandidateKind = "repair" if is_repair else "idea"
-        return (write_candidate(made.proposal.candidate, made.proposal.title, kind=kind),)
+        for _ in range(REPLIES):
+            made = self._find_left_over(of, is_repair, tree) or self._propose(of, is_repair, instruction)
+            if made is None:
+                break
+            candidate = write_candidate(made.proposal.candidate, made.proposal.title, kind=kind)
+            if candidate.key not in tree.keys:
+                return (candidate,)
+            self._log.reject(made.number, f"the same code as node {tree.keys[candidate.key]} of the search")
+        return ()
 
     def _find_left_over(self, of: Version | None, is_repair: bool, tree: SearchTree) -> Version | None:
         """A version that was written for this node and that the tree does not have, since the search was killed."""

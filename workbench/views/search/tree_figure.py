@@ -1,5 +1,5 @@
-"""The tree of a search as text for a terminal, as SVG and as a plotly figure: a node in a row, with its visits, its value
-with the interval, its time and why it is closed.
+"""The tree of a search as text for a terminal, as SVG and as a plotly figure: a node in a row, with its visits, its
+value with the interval, its time and why it is closed.
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ def _start(session: Session, arguments: Namespace) -> MimeBundle:
         with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
             live.end(session.search_tree())
 
-    running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))  # type: ignore[arg-type]
+    how = read_how(arguments)
+    running = session.start_search(arguments.strategy, read_budget(arguments), **how)  # type: ignore[arg-type]
     running.add_done_callback(end)
     return MimeBundle("the search runs in the background; %cutegen search-tree steers it, search-tree stop ends it")
 
