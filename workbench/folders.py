@@ -1,4 +1,4 @@
-"""The folders outside of sessions: what is kept for the user, and what can be made again."""
+"""The folders outside of sessions: what is kept for the user, and what can be made again. Files that never change."""
 
 from __future__ import annotations
 
@@ -19,3 +19,19 @@ def trusted_folder() -> Path:
         return Path(named)
     settings = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     return (settings if settings.is_absolute() else Path.home() / ".config") / "cutegen" / "trusted"
+
+
+def write_once(path: Path, text: str) -> None:
+    """Write a read-only file atomically: write and sync a temporary file, then rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(temporary, 0o444)
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from workbench.records import record
 
 START = "0" * 64  # the hash before the first entry
-CHAINED = ("problem", "version", "trial", "decision", "event", "exchange", "profile")
+CHAINED = ("problem", "version", "trial", "decision", "event", "exchange", "profile", "search")
 TABLE = """
     CREATE TABLE chain (
         position INTEGER PRIMARY KEY, kind TEXT NOT NULL, row INTEGER NOT NULL, digest TEXT NOT NULL,
@@ -129,6 +129,7 @@ LOST = {
     "trial": "; it is not believed, test the version again",
     "decision": "; it does not count, decide again",
     "profile": "; it is not shown, profile the version again",
+    "search": "; its search is not shown, start another one",
 }
 
 

@@ -119,6 +119,10 @@ class Executor(Protocol):
     def admit(self, problem: Problem, facts: Facts, device: str) -> None:
         """Raise `UserError` if the problem cannot run for `device`. Called before a session is created."""
 
+    def can_answer(self, problem: Problem, device: str, arch: str, program: str) -> bool:
+        """Whether it can run a program of muCUTLASS for a problem; one that replays recordings knows some only."""
+        return True
+
     def run(self, job: Job, context: RunContext, /) -> Outcome:
         """Run the candidate on the job's cases and compare its outputs with the reference.
 

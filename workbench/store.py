@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypedDict, TypeVar, cast
 
 from workbench import hash_chain
 from workbench.errors import UserError, WorkbenchError
+from workbench.folders import write_once
 from workbench.hash_chain import Damage
 from workbench.records import (
     Decision,
@@ -30,6 +31,7 @@ from workbench.records import (
     Trial,
     Version,
 )
+from workbench.records.search import SearchEvent
 from workbench.store_schema import MIGRATIONS, TABLES
 from workbench.wire import content_hash, dumps, loads
 
@@ -266,10 +268,7 @@ class Store:
         """
         if not self._has_table("exchange"):
             return {}
-        return {
-            number: loads(text, Exchange)
-            for number, text in self._select("SELECT id, record FROM exchange ORDER BY id")
-        }
+        return {row: loads(text, Exchange) for row, text in self._select("SELECT id, record FROM exchange ORDER BY id")}
 
     def add_profile(self, stored: StoredProfile) -> None:
         """Append a profile of a version. Its energy is also a column of its own, without samples (`Version.energy`)."""
@@ -317,8 +316,25 @@ class Store:
         return bool(self._select("SELECT 1 FROM sqlite_master WHERE name = ?", name))
 
     def events(self, kind: type[T]) -> list[T]:
-        """All events of the log as records of `kind`."""
+        """All events of the log."""
         return [loads(row[0], kind) for row in self._select("SELECT record FROM event ORDER BY id")]
+
+    def add_search_event(self, search: int, event: SearchEvent) -> None:
+        """Append an event of one of the session's searches; when this returns, it is on disk."""
+        columns: Columns = {"search": search, "record": dumps(event), "at": event.at}
+        with self._transaction() as db:
+            self._insert(db, "search", columns)
+
+    def searches(self) -> dict[int, bool]:
+        """Number of each search of the session, from 1 -> whether all its events are as they were written."""
+        rows = self._select("SELECT search, id FROM search ORDER BY id") if self._has_table("search") else []
+        lost = {search for search, row in rows if not self._is_believed("search", row, 0)}
+        return {search: search not in lost for search in dict(rows)}
+
+    def search_events(self, search: int, start: int = 0) -> tuple[SearchEvent, ...]:
+        """The events of a search from number `start` on."""
+        rows = self._select("SELECT record FROM search WHERE search = ? ORDER BY id LIMIT -1 OFFSET ?", search, start)
+        return tuple(loads(text, SearchEvent) for (text,) in rows)
 
     def decisions(self) -> list[Decision]:
         """All decisions in order that are as they were written."""
@@ -376,25 +392,8 @@ def standing_decisions(decisions: list[Decision]) -> dict[int, Decision]:
     stacks: dict[int, list[Decision]] = {}
     for decision in decisions:
         stack = stacks.setdefault(decision.version, [])
-        if decision.kind == "undo":
-            if stack:
-                stack.pop()
-        else:
+        if decision.kind != "undo":
             stack.append(decision)
+        elif stack:
+            stack.pop()
     return {number: stack[-1] for number, stack in stacks.items() if stack}
-
-
-def write_once(path: Path, text: str) -> None:
-    """Write a read-only file atomically: write and sync a temporary file, then rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(temporary, 0o444)
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

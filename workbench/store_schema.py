@@ -32,5 +32,10 @@ MIGRATIONS = (
         at TEXT NOT NULL);
     CREATE INDEX profile_version ON profile(version);
     """,
+    """
+    CREATE TABLE search (
+        id INTEGER PRIMARY KEY, search INTEGER NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL);
+    CREATE INDEX search_number ON search(search);
+    """,
 )
 TABLES = (*hash_chain.CHAINED, "chain")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.proposers.ladders import Rung, put
-from workbench.proposers.planner import _rung_from_words
+from workbench.proposers.planner import read_words
 
 RUNGS = (
     Rung(settings=(), title="simple", reason=""),
@@ -13,13 +13,13 @@ RUNGS = (
 
 
 def test_settings_in_words_and_figures() -> None:
-    (rung,) = _rung_from_words("Use three stages", RUNGS)
+    (rung,) = read_words("Use three stages", RUNGS)
     assert put("stages", 3) in rung.settings
-    (rung,) = _rung_from_words("tile 128", RUNGS)
+    (rung,) = read_words("tile 128", RUNGS)
     assert put("tile", 128, 128, 16) in rung.settings
 
 
 def test_ideas_of_the_ladder() -> None:
-    assert _rung_from_words("vector loads please", RUNGS) == RUNGS[2:]
-    assert _rung_from_words("try tensor cores", RUNGS) == RUNGS[1:2]
-    assert _rung_from_words("make it nicer", RUNGS) == ()
+    assert read_words("vector loads please", RUNGS) == RUNGS[2:]
+    assert read_words("try tensor cores", RUNGS) == RUNGS[1:2]
+    assert read_words("make it nicer", RUNGS) == ()

@@ -255,7 +255,8 @@ def test_a_session_of_an_older_workbench_opens(session: Session) -> None:
     session.close()
     db = sqlite3.connect(folder / DATABASE)
     db.execute("DROP TABLE profile")
-    db.execute(f"PRAGMA user_version={len(MIGRATIONS) - 1}")
+    db.execute("DROP TABLE search")
+    db.execute(f"PRAGMA user_version={len(MIGRATIONS) - 2}")
     db.commit()
     db.close()
     with Session.open(folder, write=False) as reader:

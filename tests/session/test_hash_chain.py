@@ -142,6 +142,7 @@ def test_a_log_of_an_old_workbench_gets_a_chain_when_it_is_opened_to_work_on(fol
         *(f"DROP TRIGGER {name}" for name in names),
         "DROP TABLE chain",
         "DROP TABLE profile",
+        "DROP TABLE search",
         f"PRAGMA user_version={MIGRATIONS.index(TABLE)}",
     )
     assert "no hash chain" in problems_of(folder)[0]

@@ -88,10 +88,10 @@ def test_experience_changes_the_order_of_advice_and_no_number_of_a_verdict(stepp
 def test_a_model_is_told_what_other_sessions_taught(stepped: tuple[Session, Path]) -> None:
     proposing, base = stepped[0]._proposing, stepped[0].version(1)
     lessons.add(make(1, session=stepped[0].name))
-    asked = proposing._add_feedback(proposing._make_ask(base), base)
+    asked = proposing._add_feedback(proposing.make_ask(base), base)
     assert asked.lessons == ()  # its own are in the history
     lessons.add(make(9, changes=(("vector", "1", "4"),), repaired_by=(("vector", "4", "2"),)))
-    asked = proposing._add_feedback(proposing._make_ask(base), base)
+    asked = proposing._add_feedback(proposing.make_ask(base), base)
     said = prompts.messages("optimise", asked, kind="softmax", menu="", numbered="", time="")[1]["content"]
     assert "- softmax: vector 1 -> 4: 1.50x faster (modelled); repaired by vector 4 -> 2" in said
     assert "secret-project" not in said

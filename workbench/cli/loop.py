@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.cli import searching
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.cli.sessions import create_session, print_wait, start_workers
 from workbench.errors import Stopped, Unavailable, UserError
@@ -37,8 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.program is None or _add_first_version(session, arguments.program):
                 _run_loop(session, arguments)
         except (KeyboardInterrupt, Stopped):
+            again = f" --search {arguments.search}" if arguments.search else ""
             raise Stopped(
-                f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}"
+                f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}{again}"
             ) from None
         return _print_summary(session)
 
@@ -133,6 +135,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
     if (arguments.by == PLAYBACK) != bool(arguments.recording):
         raise UserError(f"--by {PLAYBACK} and --recording NAME go together")
     _check_ignored(arguments)
+    searching.check_search(arguments)
     if arguments.program is not None:
         _check_program(arguments)
     proposer = None if arguments.by == PLAYBACK else _load_proposer(arguments.by)
@@ -212,12 +215,14 @@ def _run_loop(session: Session, arguments: argparse.Namespace) -> None:
     """Play a recording, run the chain of a language model, or run the steps of another proposer."""
     from workbench.views.commands.conversation import read_model_settings
 
-    if arguments.by == PLAYBACK:
+    if arguments.by == PLAYBACK and not arguments.search:
         _play_recording(session, arguments.recording)
         return
     if read_model_settings(arguments):
         session.model(**read_model_settings(arguments))
-    if _load_proposer(arguments.by).needs_model:
+    if arguments.search:
+        searching.search(session, arguments)
+    elif _load_proposer(arguments.by).needs_model:
         kinds = ("proposed", "judged", "decided")
         session.subscribe(lambda event: echo(f"  {event.message}") if event.kind in kinds else None)
         session.run_chain(arguments.by, **_chain_settings(arguments))
@@ -303,4 +308,6 @@ def _summary(session: Session) -> dict[str, object]:
         for v in session.versions
     ]
     best = session.best.number if session.best else None
-    return {"session": session.name, "folder": str(session.folder), "best": best, "versions": rows}
+    found = {"session": session.name, "folder": str(session.folder), "best": best, "versions": rows}
+    has_search = any(session.log.store.searches().values())
+    return found | ({"search": searching.summarise(session.search_tree())} if has_search else {})

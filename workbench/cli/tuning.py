@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.errors import Stopped, UserError
 from workbench.landscapes.table import Row
+from workbench.records.search import SearchEvent
 from workbench.tuning.tune import Progress, Tuned, TuneRequest, tune
 from workbench.views.commands.problems import load_problem
 from workbench.views.text.mime_bundle import format_seconds
@@ -18,6 +19,9 @@ from workbench.views.text.mime_bundle import format_seconds
 def run_tuning(arguments: argparse.Namespace) -> int:
     """Tune, and print the result. The exit status is 0 if a correct configuration was found."""
     request = make_request(arguments)
+    _check_search(arguments)
+    if arguments.search:
+        return _search(request, arguments)
     with _progress_bar() as progress:
         try:
             found = tune(request, progress)
@@ -33,6 +37,55 @@ def run_tuning(arguments: argparse.Namespace) -> int:
         Path(arguments.export).write_text(found.best_source, encoding="utf-8")
     print_result(found, arguments.export, dry_run=request.dry_run)
     return OK if any(row.correct and row.program for row in found.rows) else NOT_CORRECT
+
+
+def _check_search(arguments: argparse.Namespace) -> None:
+    """Raise `UserError` for options of a search without one, and for --dry-run beside it."""
+    from workbench.policies.search import load_strategy
+    from workbench.views.commands.searching.arguments import TUNE
+
+    if arguments.search:
+        load_strategy(arguments.search)
+        if arguments.dry_run:
+            raise UserError("--search needs times, and --dry-run has none: leave one of them out")
+    elif given := [one.flags[0] for one in TUNE if one.is_given(arguments)]:
+        raise UserError(f"{', '.join(given)}: only with --search NAME")
+
+
+def _search(request: TuneRequest, arguments: argparse.Namespace) -> int:
+    """Let a strategy choose what is measured, and print the tree."""
+    from workbench.tuning.searching import TRIALS, TuneSearch, search_on_gpu, search_recorded
+    from workbench.views.search import draw_search_tree
+
+    wanted = TuneSearch(
+        strategy=arguments.search,
+        trials=arguments.trials or TRIALS,
+        seed=arguments.seed,
+        priors=not arguments.no_priors,
+    )
+    search = search_recorded if arguments.recorded else search_on_gpu
+    try:
+        found = search(request, wanted, _say_try)
+    except KeyboardInterrupt:
+        raise Stopped("stopped; what was measured is stored, and the same command continues") from None
+    echo(f"{found.place}\n{draw_search_tree(found.tree)}")
+    if found.best_s is not None and found.tree.best is not None:
+        echo(f"{found.best_s / found.tree.best_s:.1%} of the speed of the best of all, {format_seconds(found.best_s)}")
+    if arguments.export and found.source:
+        Path(arguments.export).write_text(found.source, encoding="utf-8")
+        echo(f"best written to {arguments.export}")
+    if wants_json():
+        best = found.tree.best
+        program = best.candidate.text if best is not None and best.candidate is not None else None
+        print_json({"best": program, "median_s": found.tree.best_s if best else None, "trials": found.tree.trials})
+    return OK if found.tree.best is not None else NOT_CORRECT
+
+
+def _say_try(event: SearchEvent) -> None:
+    """Print what a try gave."""
+    if event.result is not None:
+        time = format_seconds(event.result.time_s) if event.result.time_s else event.result.message
+        echo(f"  node {event.node}: {event.result.outcome} {time}")
 
 
 def make_request(arguments: argparse.Namespace) -> TuneRequest:

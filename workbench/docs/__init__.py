@@ -9,7 +9,8 @@ from workbench.errors import UserError
 
 FOLDER = Path(__file__).parent
 ORDER = (
-    *("index", "tutorials", "magics", "command_line", "language", "emulator", "probes", "timing", "energy", "lessons"),
+    *("index", "tutorials", "magics", "command_line", "language", "emulator", "probes"),
+    *("search_tree", "timing", "energy", "lessons"),
     *("graphs", "kernels", "gate", "plugins", "api", "architecture", "measurements", "glossary", "contributing"),
 )  # as a reader goes through them
 

@@ -50,6 +50,11 @@ class ReplayExecutor(Executor):
                 f'give --device "{there.name if there else places[0].device}", or use the emulator'
             )
 
+    def can_answer(self, problem: Problem, device: str, arch: str, program: str) -> bool:
+        """Whether a landscape has the program; without a landscape the lookup decides, job by job."""
+        place = landscapes.find(problem, device)
+        return place is None or place.row(program, arch) is not None
+
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """The recorded outcome of this job, else that of its program's row in the problem's landscape.
 

@@ -162,7 +162,7 @@ def _read_hopper_settings(text: str) -> list[Call]:
     return settings
 
 
-def _rung_from_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+def read_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     """The rung that the person's words describe, if they name a setting.
 
     Examples: "128 threads", "tile 64x64x16", "vector 4", "32 threads per row"; on Hopper also "cluster 2x1",
@@ -246,7 +246,7 @@ class Planner(Proposer):
         rank = context.options.get("rank", "roi" if context.largest_gain_first else "ladder")
         if rank not in RANKS:
             raise UserError(f"rank is {rank!r}; it must be {', '.join(RANKS[:-1])} or {RANKS[-1]}")
-        banned = _banned_settings(ask.constraints)
+        banned = banned_settings(ask.constraints)
         if "advice" in context.options:
             yield from follow_advice(ask, context.options["advice"], banned)
             return
@@ -260,7 +260,7 @@ class Planner(Proposer):
             alone=lambda place, part: _source_alone(ask, found, place, part),
         )
         rungs = climb_exceeded(ask, found, rungs, texts)
-        asked = _rung_from_words(ask.instruction, rungs) if ask.instruction else ()
+        asked = read_words(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(
                 kind="note",
@@ -285,7 +285,7 @@ class Planner(Proposer):
     ) -> Iterator[Event | Proposal]:
         """Proposals of the rungs that were not tried, in order; a note for one that cannot be compiled."""
         tried = TriedPrograms(version.proposal.candidate.program for version in ask.history)
-        banned = _banned_settings(ask.constraints)
+        banned = banned_settings(ask.constraints)
         for rung in ordered:
             program = write_program(found, rung, ask.arch)
             if program in tried or any(call.name in banned for call in rung.calls):
@@ -386,6 +386,6 @@ def _start_near_baseline(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) 
     return (*rungs[near:], *rungs[:near])
 
 
-def _banned_settings(constraints: tuple[str, ...]) -> frozenset[str]:
+def banned_settings(constraints: tuple[str, ...]) -> frozenset[str]:
     words = " ".join(constraints).lower()
     return frozenset(setting for phrase, setting in BANS.items() if phrase in words)

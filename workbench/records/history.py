@@ -163,6 +163,7 @@ class Event:
         "note",
         "stopped",
         "failed",
+        "search",  # an event of a search, which its own table has; never stored here
         "closed",  # the session; never stored
     ]
     message: str = ""

@@ -124,6 +124,8 @@ class SearchSetup:
     seed: int
     constants: tuple[tuple[str, Scalar], ...]
     aim: SearchAim = "time"
+    expander: str = ""  # what writes its candidates: the proposer of a session's search
+    start: int | None = None  # the version of the session from which it began
     reward: Reward = Reward()
 
 

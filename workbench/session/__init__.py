@@ -10,6 +10,7 @@
     Proposing       makes versions by proposers and from the user's text
     Deciding        accepts, rejects and merges versions
     loops, chain    run many steps by a policy
+    searching       searches among versions by a strategy, which a person may steer
     recording       saves a session as a file and plays it back
 """
 

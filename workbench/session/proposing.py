@@ -52,7 +52,7 @@ class Proposing:
         base = self.log.version(start) if start is not None else self.log.baseline
         if depth is None:
             depth = base.proposal.depth + 1 if base else 0
-        ask = dataclasses.replace(self._make_ask(base), instruction=instruction, depth=depth)
+        ask = dataclasses.replace(self.make_ask(base), instruction=instruction, depth=depth)
         if base is not None and proposer.needs_model and self._shows_profile(chain or ChainSettings(), depth):
             ask = self._add_feedback(ask, base)
         return self._run_proposer(proposer, ask, options, test=test, largest_gain_first=largest_gain_first)
@@ -83,7 +83,8 @@ class Proposing:
         bottleneck = ask.diagnosis.bottleneck if ask.diagnosis is not None else ""
         return tuple(map(lessons.describe, lessons.find_similar(known, self.log.facts.kind, bottleneck)))
 
-    def _make_ask(self, base: Version | None) -> Ask:
+    def make_ask(self, base: Version | None) -> Ask:
+        """The request to a proposer that improves `base`, else writes the first version."""
         self.testing.follow_gpu()
         return Ask(
             problem=self.log.problem,
@@ -103,7 +104,7 @@ class Proposing:
         model gets the advice as a directive. Without a model None; the last note says what to do.
         """
         advice = choose_advice(found, which)
-        ask = dataclasses.replace(self._make_ask(base), diagnosis=found, depth=base.proposal.depth + 1)
+        ask = dataclasses.replace(self.make_ask(base), diagnosis=found, depth=base.proposal.depth + 1)
         made = self._run_proposer(plugins.load("proposer", DEFAULTS.proposer), ask, {"advice": which})
         if made is not None:
             return made
@@ -120,13 +121,15 @@ class Proposing:
         ask = dataclasses.replace(ask, instruction=instruction)
         return self._run_proposer(plugins.load("proposer", DEFAULTS.model_proposer), ask, NO_OPTIONS)
 
-    def repair(self, reference: Reference, by: str, options: Options = NO_OPTIONS) -> Version | None:
+    def repair(
+        self, reference: Reference, by: str, options: Options = NO_OPTIONS, *, test: bool = True
+    ) -> Version | None:
         """Make and test a version that repairs a failed one."""
         broken = self.log.version(reference)
         if not broken.trials or is_correct(broken):
             raise UserError(f"v{broken.number} has not failed, so there is nothing to repair")
-        ask = dataclasses.replace(self._make_ask(self.log.baseline), depth=broken.proposal.depth, repair=broken)
-        return self._run_proposer(plugins.load("proposer", by), ask, options)
+        ask = dataclasses.replace(self.make_ask(self.log.baseline), depth=broken.proposal.depth, repair=broken)
+        return self._run_proposer(plugins.load("proposer", by), ask, options, test=test)
 
     def answer(self, question: str, reference: Reference | None, by: str, options: Options = NO_OPTIONS) -> str:
         """Answer a question about a version (default: the baseline, else the latest). Adds no version."""
@@ -135,7 +138,7 @@ class Proposing:
         notes: list[str] = []
         forget = log.subscribe(lambda event: notes.append(event.message) if event.kind == "note" else None)
         try:
-            ask = self._add_feedback(dataclasses.replace(self._make_ask(base), question=question), base)
+            ask = self._add_feedback(dataclasses.replace(self.make_ask(base), question=question), base)
             self._run_proposer(plugins.load("proposer", by), ask, options, test=False)
         finally:
             forget()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
@@ -11,9 +12,11 @@ from workbench import executors, stored_sessions
 from workbench.plugins import DEFAULTS
 from workbench.policies import accept_rules
 from workbench.policies.chain import ChainSettings
+from workbench.policies.search import SearchTree
 from workbench.proposers.llm.client import ChatClient
 from workbench.protocols import Executor, Progress, RunContext
 from workbench.records import Decision, Diagnosis, Event, Facts, Job, Problem, Profile, Spent, Trial, Version
+from workbench.records.search import SearchBudget
 from workbench.session import loops, recording
 from workbench.session.chain import ChainLoop, parse_settings
 from workbench.session.creating import find_folder, load_stored_executor, make_store, session_names
@@ -24,6 +27,8 @@ from workbench.session.model_settings import ModelSettings
 from workbench.session.parts import Parts
 from workbench.session.profiling import Diagnosing, Learning, Profiling
 from workbench.session.proposing import Proposing
+from workbench.session.searching.live import Searching, make_request
+from workbench.session.searching.steering import Steer, SteerAction
 from workbench.session.testing import Testing, TestSettings
 from workbench.session.work_thread import WorkThread
 from workbench.store import ModelValue, Store
@@ -49,6 +54,7 @@ class Session(LogReader, TestSettings):
         self._proposing = Proposing(self._testing, self._profiling, self._diagnosing, self._model)
         self._deciding = Deciding(self._testing, self._profiling)
         self._parts = Parts(log=log, testing=self._testing, proposing=self._proposing, deciding=self._deciding)
+        self._searching = Searching(self._parts, self._profiling)
 
     # ---- creating and opening ---------------------------------------------------------------------------------------
 
@@ -353,6 +359,33 @@ class Session(LogReader, TestSettings):
     def run_chain(self, by: str = DEFAULTS.model_proposer, **settings: str | int) -> tuple[Version, ...]:
         """Run CuTeGen's loop (policies.chain); `settings` are fields of `ChainSettings`, with the paper's defaults."""
         return self._thread.run(lambda: ChainLoop(self._parts, parse_settings(settings), by).run())
+
+    def search(
+        self, strategy: str = "tree", budget: SearchBudget | int | None = None, seed: int = 0, **how: object
+    ) -> SearchTree:
+        """Search among versions by a strategy of `policies.search`, or go on with the last search that began so.
+
+        A budget that is a number is of trials. `how`: fields of `SearchRequest` (by, aim, fresh, options, workers), and
+        constants of the strategy, such as priors=False. Each candidate that is tried becomes a version.
+        """
+        request = make_request(strategy, budget, seed, how)
+        return self._thread.run(lambda: self._searching.run(request))
+
+    def start_search(
+        self, strategy: str = "tree", budget: SearchBudget | int | None = None, seed: int = 0, **how: object
+    ) -> Future[SearchTree]:
+        """Like `search`, but returns at once: a person can look and steer meanwhile."""
+        return self._thread.submit(lambda: self._searching.run(make_request(strategy, budget, seed, how)))
+
+    def search_tree(self, search: int | None = None) -> SearchTree:
+        """The tree of the last search, or of one by its number, as it is now. Raises `UserError` if there is none."""
+        return self._searching.tree(search)
+
+    def steer_search(
+        self, action: SteerAction, node: int | None = None, text: str = "", budget: SearchBudget | None = None
+    ) -> SearchTree:
+        """Do one of `searching.steering.Steer` to the last search, from any thread, also while the search runs."""
+        return self._searching.steer(Steer(action=action, node=node, text=text, budget=budget))
 
     def play(self, name: str | Path) -> tuple[str, ...]:
         """Play a trusted recording into this new session. Returns a sentence per different verdict."""

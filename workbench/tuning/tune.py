@@ -65,22 +65,30 @@ def tune(request: TuneRequest, progress: Progress) -> Tuned:
     gpus = () if request.dry_run else gpus_to_use()
     if not gpus and not request.dry_run:
         raise UserError(f"tune measures on a GPU, and none is here ({why_no_gpu()}); --dry-run checks the space")
-    # in a process of its own: tracing may start CUDA, and a process with CUDA cannot be forked
-    with ProcessPoolExecutor(1, get_context("fork")) as pool:
-        here = device_at_hand()
-        plan = pool.submit(make_plan, request, here.name if here is not None else DEVICE).result()
+    here = device_at_hand()
+    plan = plan_apart(request, here.name if here is not None else DEVICE)
     folder = Path(tempfile.mkdtemp(prefix="cutegen-tune-")) if request.dry_run else own_folder()
     path = request.out or folder / f"{request.problem.name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     device = gpus[0].attributes.name if gpus else ""
-    known = _rows_of(path, device) if path.exists() else []
+    known = measured_rows(path, device)
     done = {(row.key, row.program) for row in known if "OutOfMemory" not in row.failure}
     _measure(request, plan, path, done, gpus, progress)
     return _result(plan, path, device)
 
 
-def _rows_of(path: Path, device: str) -> list[Row]:
+def plan_apart(request: TuneRequest, device: str) -> TuningPlan:
+    """The plan of a request, made in a process of its own: tracing may start CUDA, and a process with CUDA cannot be
+    forked.
+    """
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
+        return pool.submit(make_plan, request, device).result()
+
+
+def measured_rows(path: Path, device: str) -> list[Row]:
     """The rows of a file that this GPU (by its driver's name) measured; those of another one say nothing about it."""
+    if not path.exists():
+        return []
     header, rows = table.read(path)
     return [row for row in rows if header["runs"][row.run]["device"] == device]
 
@@ -113,8 +121,23 @@ def _measure(
         run.run()
 
 
+def measure_alone(
+    request: TuneRequest, plan: TuningPlan, path: Path, number: int, gpus: tuple[Gpu, ...], done: set[str]
+) -> list[Row]:
+    """The rows of a plan's programs that are not done, measured now and appended to the file as run `number`."""
+    from workbench.tuning.run import Run, RunOptions  # imports CuTe DSL and torch, which forked processes then have
+
+    options = RunOptions(
+        seconds=request.seconds, workers=2, measurers=1, gpus=gpus[:1], out=path, run_number=number, dry_run=False
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run([plan], options, Path(folder), {(plan.key, program) for program in done})
+        run.run()
+        return run.rows
+
+
 def _result(plan: TuningPlan, path: Path, device: str) -> Tuned:
-    rows = [row for row in _rows_of(path, device) if row.key == plan.key]
+    rows = [row for row in measured_rows(path, device) if row.key == plan.key]
     timed = [row for row in rows if row.correct and row.median_s and row.program]
     best = min(timed, key=lambda row: row.median_s or 0.0, default=None)
     sources = dict(zip(plan.programs, plan.sources, strict=True))

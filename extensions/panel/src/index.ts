@@ -4,6 +4,7 @@ import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
 import { ownKeys } from "./keys.js";
 import { advice, choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
+import { SearchTree } from "./searchtree.js";
 import type { Model, Send, State, VersionRow } from "./types.js";
 
 let serial = 0;
@@ -27,6 +28,7 @@ class View {
   private readonly progress = element("progress", { "aria-label": "Progress of the running step", max: 1 });
   private readonly refineText = element("input", { type: "text", "aria-label": "What to change next", placeholder: "what to change next" });
   private readonly runSteps = element("input", { type: "number", "aria-label": "Number of steps", min: 1, max: 50, value: 3 });
+  private readonly trials = element("input", { type: "number", "aria-label": "Trials of the search", min: 1, max: 1000, value: 20 });
   private readonly choiceCount = element("input", { type: "number", "aria-label": "Number of proposals", min: 1, max: 8, value: 3 });
   private readonly modelTools = element("div", { class: "cg-tools", role: "group", "aria-label": "Language model" });
   private readonly reason = element("input", { type: "text", "aria-label": "Reason for the decision", placeholder: "reason (kept with the decision)" });
@@ -35,6 +37,8 @@ class View {
   private readonly versions = section("Versions", "versions");
   private readonly choices = section("Choices, side by side", "choices");
   private readonly diff = section("Diff", "diff");
+  private readonly search = section("Search", "search");
+  private readonly searchTree: SearchTree;
   private readonly advice = section("Advice", "advice");
   private readonly roofline = section("Roofline", "roofline");
   private readonly profile = section("Profile", "profile");
@@ -67,12 +71,13 @@ class View {
     const test = button("Test", {}, () => start("test", shown()));
     const profile = button("Profile", {}, () => start("profile", shown()));
     const run = button("Run", { title: "Step on its own: accept what is correct and faster, reject the rest" }, () => start("run", { steps: Number(this.runSteps.value) }));
+    const search = button("Search", { title: "A tree of candidates that you may steer; again: it goes on" }, () => start("search", { steps: Number(this.trials.value) }));
     this.stop = button("Stop", { class: "cg-stop" }, () => send("stop"));
     this.repair = button("Repair", { title: "Diagnosis, then the smallest change that cures the version shown" }, () => start("repair", shown()));
     const ask = button("Ask", { title: "A question about the version shown; no code changes" }, () => start("ask", { ...shown(), text: this.refineText.value }));
     const propose = button("Propose", { title: "Several proposals from the baseline, to choose from" }, () => start("choices", { steps: Number(this.choiceCount.value), text: this.refineText.value }));
     this.modelTools.append(this.repair, ask, element("span", { class: "cg-joined" }, this.choiceCount, propose));
-    this.steps = [this.generate, test, profile, refine, run, ask, propose];
+    this.steps = [this.generate, test, profile, refine, run, search, ask, propose];
     this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept"));
     this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject"));
     this.undo = button("Undo", { title: "Take back the last decision" }, () => send("undo"));
@@ -82,12 +87,17 @@ class View {
     this.start = start;
 
     const tools = element("div", { class: "cg-tools", role: "group", "aria-label": "Steps" }, this.generate, test, profile,
-      element("span", { class: "cg-joined" }, this.refineText, refine), element("span", { class: "cg-joined" }, this.runSteps, run), this.stop);
+      element("span", { class: "cg-joined" }, this.refineText, refine), element("span", { class: "cg-joined" }, this.runSteps, run),
+      element("span", { class: "cg-joined" }, this.trials, search), this.stop);
     const decisions = element("div", { class: "cg-tools", role: "group", "aria-label": "Decision" }, this.accept, this.reject, this.undo, this.reason, this.chosenNote);
     this.diff.heading.after(this.proposal, decisions);
+    this.searchTree = new SearchTree(send);
+    this.search.heading.after(this.searchTree.tools, this.searchTree.about);
+    this.search.body.replaceChildren(this.searchTree.list);
+    this.search.body.removeAttribute("tabindex"); // its rows take the focus
     this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
       element("header", {}, this.title, this.about), tools, this.modelTools, element("div", { class: "cg-state" }, this.status, this.open, this.progress),
-      element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.advice.box, this.roofline.box, this.profile.box, this.log.box));
+      element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.search.box, this.advice.box, this.roofline.box, this.profile.box, this.log.box));
   }
 
   private readonly send: Send;
@@ -222,6 +232,14 @@ class View {
     else this.generate.focus();
   }
 
+  showSearch(): void {
+    const view = this.model.get("search");
+    this.search.box.hidden = view.rows.length === 0;
+    if (view.rows.length === 0) return;
+    setText(this.search.heading, view.head);
+    this.searchTree.show(view);
+  }
+
   showLive(): void {
     const live = this.model.get("live");
     this.gone = false;
@@ -233,6 +251,7 @@ class View {
     this.enableDecisions(Boolean(live.busy));
     this.showRepair();
     this.enableAdvice();
+    this.searchTree.enable(true);
     this.progress.hidden = !live.busy;
     if (live.progress.fraction === null) this.progress.removeAttribute("value");
     else this.progress.value = live.progress.fraction;
@@ -258,6 +277,7 @@ class View {
     for (const control of [...this.steps, this.repair, this.stop, this.accept, this.reject, this.undo]) enable(control, false);
     this.reason.disabled = true;
     this.enableAdvice();
+    this.searchTree.enable(false);
     this.progress.hidden = true;
     setText(this.status, "The kernel that ran this panel is gone. The session is saved: run the cell again to go on.");
   }
@@ -268,19 +288,23 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const view = new View(model);
   const state = () => view.showState();
   const live = () => view.showLive();
+  const search = () => view.showSearch();
   // The widget manager tells when the kernel's side is gone (restart, shutdown); anything that comes after it proves the contrary.
   const gone = () => view.showGone();
   model.on("change:state", state);
   model.on("change:live", live);
+  model.on("change:search", search);
   model.on("comm_live_update", gone);
   const release = ownKeys(view.root, view.shortcuts());
   state();
+  search();
   live();
   el.append(view.root);
   model.send({ command: "hello" });
   return () => {
     model.off("change:state", state);
     model.off("change:live", live);
+    model.off("change:search", search);
     model.off("comm_live_update", gone);
     release();
     view.root.remove();

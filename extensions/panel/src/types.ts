@@ -78,9 +78,31 @@ export interface Live {
   closed?: boolean;
 }
 
+export interface NodeRow {
+  number: number;
+  parent: number | null;
+  depth: number;
+  change: string;
+  status: "root" | "open" | "passed" | "failed" | "screened" | "pruned";
+  mark: string;
+  visits: number;
+  value: string;
+  time: string;
+  note: string;
+  flags: string[];
+  kept: boolean;
+  tried: boolean;
+}
+
+export interface SearchView {
+  head: string;
+  rows: NodeRow[];
+}
+
 export interface Model {
   get(name: "state"): State;
   get(name: "live"): Live;
+  get(name: "search"): SearchView;
   on(name: string, callback: () => void): void;
   off(name: string, callback: () => void): void;
   send(content: unknown): void;

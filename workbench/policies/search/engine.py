@@ -47,15 +47,19 @@ def run_search(
     budget: SearchBudget | None = None,
     should_stop: ShouldStop = never,
     aim: SearchAim = "time",
+    expander: str = "",
+    start: int | None = None,
 ) -> SearchTree:
     """Run a search until its budget is spent, its strategy stops or `should_stop` says so; returns the tree.
 
     `should_stop` is asked before each action; what takes longer asks it itself. With a log that has events the search
-    goes on, and `budget` replaces the one before if it is given. Raises `UserError` if the log is of another strategy
-    or of other constants.
+    goes on, and `budget` replaces the one before if it is given. `expander` and `start` are kept in the log. Raises
+    `UserError` if the log is of another strategy or of other constants.
     """
     runner = _Runner(space, evaluator, strategy, log, should_stop)
-    runner.begin(SearchSetup(strategy=strategy.name, seed=seed, constants=_freeze(strategy), aim=aim), budget)
+    constants = tuple(sorted(strategy.constants.items()))
+    setup = SearchSetup(strategy=strategy.name, seed=seed, constants=constants, aim=aim, expander=expander, start=start)
+    runner.begin(setup, budget)
     try:
         while runner.step():
             pass
@@ -189,10 +193,6 @@ def _screened_in_a_row(tree: SearchTree) -> int:
             break
         found += 1
     return found
-
-
-def _freeze(strategy: Strategy) -> tuple[tuple[str, str | int | float | bool | None], ...]:
-    return tuple(sorted(strategy.constants.items()))
 
 
 def _describe(setup: SearchSetup) -> str:

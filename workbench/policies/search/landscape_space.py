@@ -118,8 +118,13 @@ def planner_order(place: Landscape, programs: Iterable[str]) -> tuple[str, ...]:
 
 
 def neighbours(place: Landscape) -> dict[str, tuple[str, ...]]:
-    """Program -> the programs that differ from it in one setting: another value, or the setting is absent."""
-    settings = {program: settings_of(program) for program in sorted(_legal_programs(place))}
+    """Program -> the programs that differ from it in one setting, of the measured ones that are still legal."""
+    return group_neighbours(sorted(_legal_programs(place)))
+
+
+def group_neighbours(programs: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Program -> those of the programs that differ from it in one setting: another value, or the setting is absent."""
+    settings = {program: settings_of(program) for program in programs}
     names = sorted({name for one in settings.values() for name in one})
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for program, one in settings.items():

@@ -20,6 +20,7 @@ from workbench.session.creating import default_root, find_folder
 from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_rule, choose_testing, load_problem
+from workbench.views.commands.searching import handlers as searching
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.plots import energy, roofline
 from workbench.views.plots import profile as profile_plots
@@ -153,6 +154,9 @@ def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    searching.check_search(arguments)
+    if arguments.search:
+        return searching.run_in_notebook(arguments, state)
     choose_rule(state.session, arguments)
     choose_testing(state.session, arguments)
     state.session.run(arguments.steps, arguments.by)
@@ -329,6 +333,7 @@ HANDLERS: Mapping[str, Handler] = {
     "explain": explain,
     "minibatch": show_minibatches,
     "search": conversation.search_sources,
+    "search-tree": searching.search_tree,
     "open": open_session,
     "sessions": show_sessions,
     "lessons": show_lessons,

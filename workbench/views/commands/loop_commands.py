@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.plugins import DEFAULTS
 from workbench.views.commands.parsing import parse_indices, parse_jobs
+from workbench.views.commands.searching.arguments import SEARCH, SEARCH_TREE
 from workbench.views.commands.shared_arguments import (
     ACCEPT,
     ALLOW,
@@ -159,7 +160,8 @@ LOOP = (
     Command(name="undo", about="take back the last decision", group="the loop"),
     Command(
         name="run",
-        about="run several steps; accept each version that is correct and faster, or better by --accept",
+        about="run several steps, or a search (--search tree); accept each version that is correct and faster, or "
+        "better by --accept",
         group="the loop",
         places=BOTH,
         example="cutegen run softmax --steps 3 --set dim=4096",
@@ -197,6 +199,7 @@ LOOP = (
             ACCEPT,
             ALLOW,
             *(argument.only_in("shell") for argument in UNTIL),
+            *SEARCH,
             Argument(
                 flags=("--resume",),
                 metavar="SESSION",
@@ -212,4 +215,5 @@ LOOP = (
             *(argument.only_in("shell") for argument in PROBLEM),
         ),
     ),
+    SEARCH_TREE,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.views.commands.parsing import parse_names, parse_numbers, parse_size
+from workbench.views.commands.searching.arguments import TUNE
 from workbench.views.commands.shared_arguments import EXPLAIN, GPU, PROBLEM, SIZES, STEPS, WORDS
 from workbench.views.commands.table import BOTH, Argument, Command
 
@@ -295,6 +296,7 @@ TOOLS = (
                 action="store_true",
                 about="test reduced sizes on the emulator, without times",
             ),
+            *TUNE,
             dataclasses.replace(GPU, about="measure on this GPU only (default: on all visible ones like the first)"),
             *SIZES,
         ),

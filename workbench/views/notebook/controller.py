@@ -21,7 +21,7 @@ from workbench import plugins
 from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
 from workbench.records import Event, Profile, Version
 from workbench.session import Session
-from workbench.views.notebook import view_model
+from workbench.views.notebook import search_view, view_model
 from workbench.views.notebook.messages import LogEntry, Message, read_indices, read_number, read_reference
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
@@ -149,6 +149,10 @@ class SessionController:
                 "log": [entry.copy() for entry in self._log],  # copies, because tokens change the last entry
             }
 
+    def search_state(self) -> search_view.SearchView:
+        """The tree of the last search, which changes with each of its events."""
+        return search_view.search_view(self.session)
+
     def _shown_pair(self, versions: tuple[Version, ...]) -> tuple[Version | None, Version | None]:
         """The version on display and the one it is compared with."""
         by_number = {version.number: version for version in versions}
@@ -165,7 +169,7 @@ class SessionController:
     # ---- listeners ----
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener("state" | "live" | "decided" | "closed")` after each change, on any thread.
+        """Call `listener("state" | "live" | "search" | "decided" | "closed")` after each change, on any thread.
 
         Returns a function that removes it.
         """
@@ -199,7 +203,11 @@ class SessionController:
                 self._progress = {"message": event.message, "fraction": event.fraction}
             else:
                 self._log_event(event)
-        self._notify("live" if event.kind in ("token", "running", "waiting", "proposing", "note") else "state")
+        if event.kind == "search":
+            self._notify("search")
+        self._notify(
+            "live" if event.kind in ("token", "running", "waiting", "proposing", "note", "search") else "state"
+        )
 
     def set_message(self, text: str, kind: str = "info") -> None:
         """Show a line in the status region."""
@@ -231,8 +239,12 @@ class SessionController:
                 self._select(message)
             elif name == "next":
                 self._select_next_pending()
+            elif name == "search":
+                self._enqueue(name, lambda: self._search(message))
             elif name in STEPS:
                 self._enqueue(name, lambda: self._run_step(name, message))
+            elif name == "steer":
+                self._decisions.submit(self._run_guarded, name, lambda: search_view.steer(self.session, message))
             elif name in DECISIONS:
                 if message.get("hunks") is None:
                     self._decisions.submit(self._run_guarded, name, lambda: self._decide(name, message))
@@ -314,6 +326,10 @@ class SessionController:
             return "the proposer has no further idea; the log says why"
         self._shown, self._against = version.number, None
         return f"v{version.number} {view_model.verdict_text(session.version(version.number))}"
+
+    def _search(self, message: Message) -> str:
+        self._shown = self._against = None
+        return search_view.run_search(self.session, message, self.proposer[0])
 
     def _decide(self, name: str, message: Message) -> str:
         session = self.session

@@ -14,11 +14,15 @@ import math
 import numbers
 import os
 from collections.abc import Callable
+from statistics import fmean, median
 from typing import cast
 
+from workbench import landscapes
 from workbench.errors import UserError
+from workbench.policies.search import load_strategy, share_of_best, walk_landscape
 from workbench.records import Launch, Work, record
 from workbench.records.proposal import HUMAN
+from workbench.records.search import NodeResult, Reward
 from workbench.session import Session
 
 Test = Callable[[object, Session], str]
@@ -161,6 +165,20 @@ def _check_slowest_setting(answer: object, session: Session) -> str:
     return "" if answer == settings[0] else f"another setting makes programs slower than {answer} does"
 
 
+def _passed(time_s: float) -> NodeResult:
+    return NodeResult(outcome="passed", time_s=time_s)
+
+
+def _count_random_trials(session: Session) -> float:
+    """The trials after which the median of 20 random searches of the session's landscape has 90 % of the best."""
+    place = landscapes.find(session.problem, session.device)
+    if place is None:
+        raise UserError("nothing was recorded of the session's problem")
+    walks = [walk_landscape(place, load_strategy("random"), seed, 20) for seed in range(20)]
+    curves = [share_of_best(place, walk) for walk in walks]
+    return next(n for n in range(1, 21) if median(curve[n - 1] for curve in curves) >= 0.9)
+
+
 EXERCISES = {
     "knobs": Exercise(
         hints=(
@@ -301,6 +319,24 @@ EXERCISES = {
         ),
         test=_check_slowest_setting,
         solution="'parts'",
+    ),
+    "search-value": Exercise(
+        hints=(
+            "Three programs were tried in the subtree, so the value is the mean of three rewards.",
+            "Twice as fast is log2(2) / 4 = 0.25; as fast as the first is 0.",
+        ),
+        test=_number_test(
+            lambda s: fmean(Reward().of(_passed(time), 400e-6) for time in (400e-6, 200e-6, 100e-6)), "a mean"
+        ),
+        solution="0.25",
+    ),
+    "search-trials": Exercise(
+        hints=(
+            "after(softmax['random'], place, trials) is the share after some trials.",
+            "next(n for n in range(1, 21) if ... >= 0.9)",
+        ),
+        test=_number_test(_count_random_trials, "trials"),
+        solution="15",
     ),
 }
 _hints_given: dict[str, int] = {}

@@ -24,12 +24,15 @@ SEND_DELAY_S = 0.1  # changes within this time are sent together
 
 
 class Panel(anywidget.AnyWidget):  # type: ignore[misc]
-    """Step buttons, version tree, diff with a checkbox per hunk, roofline, profile, log and cost of one session."""
+    """Step buttons, version tree, diff with a checkbox per hunk, tree of the search, roofline, profile, log and cost of
+    one session.
+    """
 
     _esm = STATIC / "panel.js"
     _css = STATIC / "panel.css"
     state = traitlets.Dict().tag(sync=True)
     live = traitlets.Dict().tag(sync=True)
+    search = traitlets.Dict().tag(sync=True)
 
     def __init__(self, session: Session, *, by: str = DEFAULTS.proposer, **options: object) -> None:
         """Create the panel. Generate, Refine and Run use the proposer `by` with `options`.
@@ -43,7 +46,9 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self._waiting: set[str] = set()
         self._waiting_lock = threading.Lock()
         self._record: decision_record.DecisionRecord | None = None
-        super().__init__(state=self.controller.state(), live=self.controller.live_state())
+        super().__init__(
+            state=self.controller.state(), live=self.controller.live_state(), search=self.controller.search_state()
+        )
         self.on_msg(self._on_message)
         self._remove_listener = self.controller.add_listener(self._on_change)
 
@@ -73,7 +78,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
                 self._open_again()
                 return
             if content.get("command") == "hello":
-                self._push({"state", "live"})
+                self._push({"state", "live", "search"})
             self.controller.handle_command(content)
 
     def _open_again(self) -> None:
@@ -96,13 +101,15 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         controller = get_controller(session)
         controller.proposer = self.controller.proposer
         self.controller, self._remove_listener = controller, controller.add_listener(self._on_change)
-        self._push({"state", "live"})
+        self._push({"state", "live", "search"})
 
     # ---- to the browser ----
 
     def _on_change(self, what: str) -> None:
         """Listener of the controller, called on any thread. It sends on the event loop of the kernel."""
-        kinds = {"state": {"state", "live"}, "decided": {"decided", "state"}}.get(what, {what})
+        kinds = {"state": {"state", "live"}, "decided": {"decided", "state"}, "search": {"search", "live"}}.get(
+            what, {what}
+        )
         if self._loop is None or self._loop.is_closed() or threading.get_ident() == self._thread_id:
             self._push(kinds)
             return
@@ -125,6 +132,8 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         try:
             if "state" in kinds:
                 self.state = self.controller.state()
+            if "search" in kinds:
+                self.search = self.controller.search_state()
             if "decided" in kinds and self._record is not None:
                 self._record.add_decision(self.controller.session, *self.controller.last_decision())
         except Exception as error:  # an error in a view must not end the loop

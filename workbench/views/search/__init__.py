@@ -1,9 +1,9 @@
 """Views of a search: its tree, its curves, and both while it runs.
 
-    draw_search_tree(tree)                 the tree as text, SVG and plotly
-    draw_curve(tree), compare_searches(..) best so far against trials
-    draw_front(tree)                       joules against time
-    ShownLog(log)                          a log that draws the tree under the cell while the search runs
+draw_search_tree(tree)                 the tree as text, SVG and plotly
+draw_curve(tree), compare_searches(..) best so far against trials
+draw_front(tree)                       joules against time
+ShownLog(log)                          a log that draws the tree under the cell while the search runs
 """
 
 from workbench.views.search.curves import compare_searches, draw_curve

@@ -1,6 +1,6 @@
 """The tree of a search in a notebook while the search runs: one output that is replaced, and that stays as it was last.
 
-    run_search(space, evaluator, strategy, ShownLog(MemoryLog()))
+run_search(space, evaluator, strategy, ShownLog(MemoryLog()))
 """
 
 from __future__ import annotations
@@ -17,29 +17,53 @@ EVERY_S = 0.5  # a faster search is drawn this often
 
 
 class LiveTree:
-    """An output of the current cell that shows a tree; `show` replaces it, at most every half second."""
+    """An output of the current cell that shows a tree. In a terminal the tree is written once, at the end."""
 
     def __init__(self) -> None:
         self._handle: object = None
         self._last = 0.0
 
-    def show(self, tree: SearchTree, *, now: bool = False) -> bool:
-        """Draw the tree, unless it was drawn just before and `now` is not set; returns whether it was drawn."""
-        if not now and time.monotonic() - self._last < EVERY_S:
-            return False
-        from IPython.display import display
+    def begin(self) -> None:
+        """Make the output, where a search runs on beyond the cell that it belongs to."""
+        if _replaces_outputs():
+            self._put({"text/plain": "the search begins"})
 
-        drawn = static(draw_search_tree(tree))
-        if self._handle is None:
-            self._handle = display(drawn, raw=True, display_id=True)
-        else:
-            self._handle.update(drawn, raw=True)  # type: ignore[attr-defined]
-        self._last = time.monotonic()
+    def show(self, tree: SearchTree) -> bool:
+        """Replace the output, at most every half second; returns whether that was done."""
+        if time.monotonic() - self._last < EVERY_S or not _replaces_outputs():
+            return False
+        self._put(without_plotly(draw_search_tree(tree)))
         return True
 
+    def end(self, tree: SearchTree) -> None:
+        """Replace the output by the tree as it stays."""
+        drawn = draw_search_tree(tree)
+        if _replaces_outputs():
+            self._put(drawn._repr_mimebundle_())
+        else:
+            print(drawn.text)
 
-def static(drawn: MimeBundle) -> dict[str, object]:
-    """The bundle without plotly, which would be drawn anew with each update, and flicker."""
+    def _put(self, bundle: dict[str, object]) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)  # type: ignore[attr-defined]
+        self._last = time.monotonic()
+
+
+def _replaces_outputs() -> bool:
+    """Whether this is a notebook; a terminal writes an output that is replaced below the old one."""
+    from IPython import get_ipython
+    from IPython.terminal.interactiveshell import TerminalInteractiveShell
+
+    shell = get_ipython()
+    return shell is not None and not isinstance(shell, TerminalInteractiveShell)
+
+
+def without_plotly(drawn: MimeBundle) -> dict[str, object]:
+    """A drawing while the search runs: without plotly, which would be drawn anew with each update, and flicker."""
     bundle = drawn._repr_mimebundle_()
     return {kind: value for kind, value in bundle.items() if kind in ("text/plain", "image/svg+xml")}
 
@@ -60,5 +84,8 @@ class ShownLog:
         kept = self.log.append(event)
         for one in self.log.events(self._tree.events):
             self._tree.apply(one)
-        self.display.show(self._tree, now=kept.kind == "stopped")
+        if kept.kind == "stopped":
+            self.display.end(self._tree)
+        else:
+            self.display.show(self._tree)
         return kept

@@ -14,7 +14,8 @@ from workbench.records import record
 from workbench.views.text.mime_bundle import format_joules, format_seconds
 
 MOST_SIBLINGS = 8  # children of one node that are drawn unasked
-MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "pruned": "⊘"}
+FEW = 2  # nodes below another that are drawn unasked
+MARKS = {"root": "◇", "open": "○", "passed": "●", "failed": "✗", "screened": "◌", "pruned": "⊘"}
 
 
 @record
@@ -26,7 +27,7 @@ class Row:
     depth: int
     title: str
     change: str  # of its settings against the parent; else the title
-    status: str  # root, open, passed, failed, pruned
+    status: str  # root, open, passed, failed, screened, pruned
     visits: int
     value: float | None
     low: float | None
@@ -46,14 +47,36 @@ class Row:
         return "★" if self.best else MARKS[self.status]
 
     @property
+    def said_status(self) -> str:
+        """Its status; nothing for the problem."""
+        return "" if self.parent is None else self.status
+
+    @property
+    def said_value(self) -> str:
+        """Its value with the interval."""
+        if self.value is None:
+            return ""
+        said = format_value(self.value)
+        return (
+            said
+            if self.low is None or self.high is None
+            else f"{said} ({format_value(self.low)} to {format_value(self.high)})"
+        )
+
+    @property
     def words(self) -> str:
         """All that is known of it, in a line."""
         flags = [word for word in ("best", "pinned", "taken") if getattr(self, word)]
         tries = f"{self.visits} {'try' if self.visits == 1 else 'tries'}"
-        value = "" if self.value is None else f"value {self.value:.3f}"
-        if self.low is not None and self.high is not None:
-            value += f" ({self.low:.3f} to {self.high:.3f})"
-        return "; ".join(filter(None, [f"{self.number} {self.title}", self.status, *flags, self.time, tries, value, self.note]))
+        value = f"value {self.said_value}" if self.visits else ""
+        return "; ".join(
+            filter(None, [f"{self.number} {self.title}", self.said_status, *flags, self.time, tries, value, self.note])
+        )
+
+
+def format_value(value: float) -> str:
+    """A mean reward, without a sign before zero."""
+    return f"{round(value, 3) + 0.0:.3f}"
 
 
 def find_rows(tree: SearchTree) -> list[Row]:
@@ -109,7 +132,8 @@ def _describe_time(node: SearchNode) -> str:
     if result is None or result.time_s is None:
         return ""
     energy = f", {format_joules(result.joules)}" if result.joules is not None else ""
-    return f"{format_seconds(result.time_s)}{energy}"
+    how = " modelled" if result.screened else ""  # it was not sent to the GPU, where the others were measured
+    return f"{format_seconds(result.time_s)}{how}{energy}"
 
 
 def _explain(node: SearchNode, closed: bool) -> str:
@@ -136,12 +160,12 @@ def _explain(node: SearchNode, closed: bool) -> str:
 def fold(
     tree: SearchTree, opened: Collection[int] = (), *, closed: Collection[int] = (), siblings: int = MOST_SIBLINGS
 ) -> list[Row]:
-    """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, and
-    the children of the nodes in `opened`. Of more than `siblings` children the ones that matter most are drawn, in
-    their order; those in `opened` show all.
+    """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, what
+    has few nodes below it, and the children of the nodes in `opened`. Of more than `siblings` children the ones that
+    matter most are drawn, in their order; those in `opened` show all.
     """
     rows = find_rows(tree)
-    kept = _kept_paths(tree)
+    kept = find_kept(tree)
     shown: list[Row] = []
     is_open = {ROOT: True}
     drawn = _choose_children(tree, rows, kept, opened, siblings)
@@ -149,8 +173,9 @@ def fold(
     for row in rows:
         if row.parent is not None and not (is_open.get(row.parent) and row.number in drawn[row.parent]):
             continue
+        is_wanted = row.number in kept or below[row.number] <= FEW
         open_here = row.number not in closed and (
-            row.number == ROOT or row.number in opened or (row.number in kept and row.status != "pruned")
+            row.number == ROOT or row.number in opened or (is_wanted and row.status != "pruned")
         )
         is_open[row.number] = open_here
         visible = drawn[row.number] if open_here else ()
@@ -159,9 +184,10 @@ def fold(
     return shown
 
 
-def _kept_paths(tree: SearchTree) -> set[int]:
-    """Nodes on the way to the best, the pinned ones and the last one tried."""
-    ends = [*tree.pins, *tree.tried[-1:]]
+def find_kept(tree: SearchTree) -> set[int]:
+    """Nodes on the way to the best, the pinned ones, a person's ideas and the last one tried."""
+    ideas = [node.number for node in tree.nodes if node.candidate is not None and node.candidate.in_words]
+    ends = [*tree.pins, *ideas, *tree.tried[-1:]]
     if tree.best is not None:
         ends.append(tree.best.number)
     return {number for end in ends for number in tree.path(end)}
@@ -178,7 +204,9 @@ def _choose_children(
         return (child not in kept, row.status in ("pruned", "failed"), node.least_s, -node.visits)
 
     return {
-        row.number: set(sorted(tree.nodes[row.number].children, key=weight)[: None if row.number in opened else siblings])
+        row.number: set(
+            sorted(tree.nodes[row.number].children, key=weight)[: None if row.number in opened else siblings]
+        )
         for row in rows
     }
 
@@ -201,7 +229,8 @@ def summarise(tree: SearchTree) -> str:
         f"{len(tree.nodes) - 1} nodes, {tree.trials}{most} trials",
     ]
     if tree.screened:
-        said.append(f"{tree.screened} screened out without a GPU ({tree.screened / (tree.screened + tree.trials):.0%} of the trials saved)")
+        share = tree.screened / (tree.screened + tree.trials)
+        said.append(f"{tree.screened} screened out without a GPU ({share:.0%} of the trials saved)")
     if tree.tokens:
         said.append(f"{tree.tokens} tokens")
     if tree.usd:

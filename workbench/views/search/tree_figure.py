@@ -1,11 +1,12 @@
-"""The tree of a search as text for a terminal, as SVG and as a plotly figure: a node in a row, with its visits, its value
-with the interval, its time and why it is closed.
+"""The tree of a search as text for a terminal, as SVG and as a plotly figure: a node in a row, with its visits, its
+value with the interval, its time and why it is closed.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from workbench.policies.search import SearchTree
 from workbench.views.plots.svg import (
@@ -24,13 +25,27 @@ from workbench.views.plots.svg import (
 from workbench.views.search.outline import Row, find_rows, fold, summarise
 from workbench.views.text.mime_bundle import MimeBundle, render_table
 
-ROW, TOP, INDENT, DEEPEST = 21, 52, 13, 9  # pixels; deeper nodes are not moved further to the right
+ROW, TOP, INDENT, INDENTED = 21, 52, 13.0, 150.0  # pixels; of a deep tree each level gets less
 VISITS, VALUE, VALUE_END, TIME = 318, 336, 468, 482  # where the columns begin
 LETTER = 5.7  # pixels of a character, about
-INK = {"root": QUIET, "open": QUIET, "passed": COLOURS[0], "failed": COLOURS[1], "pruned": QUIET}
+INK = {
+    "root": QUIET,
+    "open": QUIET,
+    "passed": COLOURS[0],
+    "failed": COLOURS[1],
+    "screened": COLOURS[3],
+    "pruned": QUIET,
+}
 BEST = COLOURS[2]
-SYMBOLS = {"root": "diamond-open", "open": "circle-open", "passed": "circle", "failed": "x", "pruned": "circle-x-open"}
-KEY = "● passed  ★ best  ○ open  ✗ failed  ⊘ pruned"
+SYMBOLS = {
+    "root": "diamond-open",
+    "open": "circle-open",
+    "passed": "circle",
+    "failed": "x",
+    "screened": "circle-open-dot",
+    "pruned": "circle-x-open",
+}
+KEY = "● passed  ★ best  ○ open  ✗ failed  ◌ screened out  ⊘ pruned"
 MOST_LISTED = 200  # rows of the table below the picture
 
 
@@ -40,7 +55,7 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
     times as fast; its bar holds 90 %.
     """
     rows, title = fold(tree, opened, closed=closed), summarise(tree)
-    head = ["node", "parent", "change", "status", "tries", "value", "interval of 90 %", "time", "why"]
+    head = ["node", "parent", "change", "status", "tries", "value (90 %)", "time", "why"]
     _, page = render_table(head, [_cells(row) for row in find_rows(tree)[:MOST_LISTED]], title)
     drawing = _draw(rows, title)
     return MimeBundle(
@@ -52,11 +67,9 @@ def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: 
 
 
 def _cells(row: Row) -> list[object]:
-    interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None and row.high is not None else ""
-    value = "" if row.value is None else f"{row.value:.3f}"
     status = f"{row.status}, best" if row.best else row.status
     parent = "" if row.parent is None else row.parent
-    return [row.number, parent, row.change, status, row.visits, value, interval, row.time, row.note]
+    return [row.number, parent, row.change, status, row.visits, row.said_value, row.time, row.note]
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
@@ -76,8 +89,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 def _say(row: Row) -> str:
     words = [f"{row.number} {row.change}", row.time]
     if row.visits > 1 and row.value is not None:
-        interval = f" ({row.low:.2f} to {row.high:.2f})" if row.low is not None and row.high is not None else ""
-        words.append(f"{row.visits} tries, value {row.value:.2f}{interval}")
+        words.append(f"{row.visits} tries, value {row.said_value}")
     flags = [word for word in ("best", "pinned", "taken") if getattr(row, word)]
     return "; ".join(filter(None, [*words, *flags, shorten(row.note, 90)]))
 
@@ -115,9 +127,10 @@ def _draw(rows: Sequence[Row], title: str) -> str:
     for value in axis.ticks():
         body.append(draw_vertical_rule(axis.place(value), TOP - 8, bottom))
         body.append(draw_text(axis.place(value), bottom + 12, f"{value:g}", anchor="middle", size=10))
-    body += _draw_links(rows)
+    lefts = _place_nodes(rows)
+    body += _draw_links(rows, lefts)
     for at, row in enumerate(rows):
-        body += _draw_row(row, TOP + ROW * at + ROW / 2, axis)
+        body += _draw_row(row, lefts[row.number], TOP + ROW * at + ROW / 2, axis)
     return draw_svg(bottom + 20, title, "; ".join(row.words for row in rows[:60]), body)
 
 
@@ -133,30 +146,32 @@ class _Axis:
         return VALUE + (value - self.low) / (self.high - self.low) * (VALUE_END - VALUE)
 
     def ticks(self) -> list[float]:
-        """Zero and round values above."""
-        return ticks(self.high, 2)
+        """Round values within the range, zero among them."""
+        step = ticks(self.high - self.low, 3)[1]
+        return [step * n for n in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-def _left(row: Row) -> float:
-    return 14 + INDENT * min(row.depth, DEEPEST)
+def _place_nodes(rows: Sequence[Row]) -> dict[int, float]:
+    """Where each node stands across, by its depth."""
+    step = min(INDENT, INDENTED / max([1, *(row.depth for row in rows)]))
+    return {row.number: 14 + step * row.depth for row in rows}
 
 
-def _draw_links(rows: Sequence[Row]) -> list[str]:
+def _draw_links(rows: Sequence[Row], lefts: Mapping[int, float]) -> list[str]:
     """From each node a line to its parent."""
-    at = {row.number: TOP + ROW * n + ROW / 2 for n, row in enumerate(rows)}
-    depths = {row.number: row for row in rows}
+    ends = {row.number: TOP + ROW * n + ROW / 2 + 7 for n, row in enumerate(rows)}  # of the line below each node
+    style = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
     body = []
-    for row in rows:
+    for n, row in enumerate(rows):
         if row.parent is None:
             continue
-        x, top, y = _left(depths[row.parent]), at[row.parent] + 7, at[row.number]
-        style = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
-        body.append(f'<path d="M{x:.1f} {top:.1f}V{y:.1f}H{max(_left(row) - 7, x + 3):.1f}" {style}/>')
+        x, top, y = lefts[row.parent], ends[row.parent], TOP + ROW * n + ROW / 2
+        body.append(f'<path d="M{x:.1f} {top:.1f}V{y:.1f}H{max(lefts[row.number] - 7, x + 3):.1f}" {style}/>')
+        ends[row.parent] = y
     return body
 
 
-def _draw_row(row: Row, y: float, axis: _Axis) -> list[str]:
-    x = _left(row)
+def _draw_row(row: Row, x: float, y: float, axis: _Axis) -> list[str]:
     room = int((VISITS - 26 - x - 12) / LETTER)
     words = f"{row.number} {row.change}"
     more = f"  (+{row.hidden})" if row.hidden else ""
@@ -184,7 +199,9 @@ def _draw_mark(row: Row, x: float, y: float) -> str:
     line = f'fill="none" stroke="{ink}" stroke-width="2"'
     if row.best:
         places = [(0, -7), (1.8, -2.3), (6.8, -2.2), (2.8, 0.9), (4.2, 5.8), (0, 2.9)]
-        points = " ".join(f"{x + side * a:.1f},{y + b:.1f}" for side, half in ((1, places), (-1, places[::-1])) for a, b in half)
+        points = " ".join(
+            f"{x + side * a:.1f},{y + b:.1f}" for side, half in ((1, places), (-1, places[::-1])) for a, b in half
+        )
         return draw_titled(f'polygon points="{points}" fill="{ink}"', row.words)
     cross = f"M{x - 4} {y - 4}L{x + 4} {y + 4}"
     if row.status == "failed":
@@ -193,7 +210,8 @@ def _draw_mark(row: Row, x: float, y: float) -> str:
         return f'<circle cx="{x}" cy="{y}" r="5" {line}/><path d="{cross}" {line}/>'
     if row.status == "root":
         return draw_titled(f'path d="M{x} {y - 6}L{x + 6} {y}L{x} {y + 6}L{x - 6} {y}Z" {line}', row.words)
-    style = line if row.status == "open" else f'fill="{ink}"'
+    styles = {"open": line, "screened": f'{line} stroke-dasharray="2 2"'}
+    style = styles.get(row.status, f'fill="{ink}"')
     return draw_titled(f'circle cx="{x}" cy="{y}" r="5" {style}', row.words)
 
 
@@ -204,7 +222,7 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
     data: list[dict[str, object]] = [
         {
             "type": "scatter",
-            "mode": "markers+text",
+            "mode": "markers",
             "name": "value",
             "x": [value for _, _, value in valued],
             "y": [n for n, _, _ in valued],
@@ -215,8 +233,6 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
                 "arrayminus": [value - (row.low if row.low is not None else value) for _, row, value in valued],
                 "color": QUIET,
             },
-            "text": [f"  {row.time}" for _, row, _ in valued],
-            "textposition": "middle right",
             "hovertext": [html.escape(row.words) for _, row, _ in valued],
             "hoverinfo": "text",
             "marker": _markers([row for _, row, _ in valued]),
@@ -232,7 +248,12 @@ def _make_figure(rows: Sequence[Row], title: str) -> dict[str, object]:
             "marker": _markers([row for _, row in zero]),
         },
     ]
-    stems = [_stem(row) for row in rows]
+    labels = [_label(row) for row in rows]
+    widest = max(map(len, labels))
+    stems = [
+        html.escape(f"{label.ljust(widest)}  {row.time.rjust(9)}").replace(" ", "\u00a0")
+        for label, row in zip(labels, rows, strict=True)
+    ]
     layout = figure_layout(
         html.escape(shorten(title, 110)),
         110 + ROW * len(rows),
@@ -258,7 +279,7 @@ def _markers(rows: Sequence[Row]) -> dict[str, object]:
     }
 
 
-def _stem(row: Row) -> str:
-    """A row's label at the axis, moved by its depth."""
+def _label(row: Row) -> str:
+    """A row's name at the axis, moved by its depth."""
     more = f" (+{row.hidden})" if row.hidden else ""
-    return html.escape("\u00a0\u00a0" * min(row.depth, DEEPEST) + f"{row.mark} {row.number} {shorten(row.change, 34)}{more}")
+    return f"{'  ' * row.depth}{row.mark} {row.number} {shorten(row.change, 34)}{more}"

@@ -1,0 +1,120 @@
+"""The tree of a search in JupyterLab: by keyboard, steered, on light and dark, and a thousand nodes at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from axe import serious_violations
+from lab import STEP_MS, open_notebook, theme, wait_status, write_notebook
+
+SETUP = """
+from workbench import Session
+from workbench.views.notebook.panel import Panel
+session = Session.create("softmax", executor="replay")
+session.search("greedy", 12)
+panel = Panel(session)
+panel
+"""
+LARGE = """
+from workbench.views.notebook import search_view
+from workbench.policies.search import SearchTree
+from workbench.records.search import NodeResult, SearchCandidate, SearchEvent, SearchSetup
+tree = SearchTree()
+tree.apply(SearchEvent(number=0, kind="started", setup=SearchSetup(strategy="random", seed=0, constants=())))
+for n in range(1, 1001):
+    one = SearchCandidate(key=str(n), text=f"vector {n}", title=f"vector {n}")
+    tree.apply(SearchEvent(number=tree.events, kind="added", parent=n // 3 if n % 2 else 0, candidates=(one,)))
+    result = NodeResult(outcome="passed", time_s=1e-6 * (1 + n * 7919 % 1000))
+    tree.apply(SearchEvent(number=tree.events, kind="tried", node=n, result=result))
+session.search_tree = lambda: tree
+panel.search = search_view.search_view(session)
+"""
+FOCUSED = "() => document.activeElement?.getAttribute('data-item')"
+# the time of a key until the page is drawn again, in ms
+KEY_MS = """() => new Promise(done => {
+    const start = performance.now();
+    document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
+    requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
+})"""
+
+
+def item(page: Any, key: int | str) -> Any:
+    return page.locator(f".cg-search [data-item='{key}']")
+
+
+def test_a_search_is_steered_by_keyboard(browser_page: Any, server: Any, artefacts: Path) -> None:
+    page = browser_page
+    write_notebook(server.root / "search.ipynb", SETUP, LARGE)
+    open_notebook(page, server.lab("search.ipynb"))
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-cell')")
+    tree = page.get_by_role("tree", name="Nodes of the search")
+    tree.wait_for(timeout=STEP_MS)
+    assert "12 of 12 trials" in page.locator(".cg-at-search h3").inner_text()
+    best = page.locator(".cg-search .cg-best")
+    assert best.count() == 1 and "best" in best.inner_text()  # the way to it is open
+
+    item(page, 0).focus()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(FOCUSED) == "1" and item(page, 1).get_attribute("aria-level") == "2"
+    page.keyboard.press("ArrowLeft")
+    assert item(page, 1).get_attribute("aria-expanded") == "false" and item(page, 2).count() == 0
+    page.keyboard.press("ArrowRight")
+    assert item(page, 1).get_attribute("aria-expanded") == "true" and item(page, 2).count() == 1
+    page.keyboard.press("Enter")
+    assert item(page, 2).count() == 0
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(FOCUSED) == "2"
+
+    page.keyboard.press("p")
+    item(page, 2).filter(has_text="pinned").wait_for(timeout=STEP_MS)
+    assert page.evaluate(FOCUSED) == "2"  # the new tree keeps the focus
+    page.keyboard.press("p")
+    item(page, 2).filter(has_not_text="pinned").wait_for(timeout=STEP_MS)
+    page.keyboard.press("x")
+    item(page, 2).filter(has_text="pruned: by a person").wait_for(timeout=STEP_MS)
+    assert item(page, 2).get_attribute("class").endswith("cg-node-pruned")
+    page.keyboard.press("r")
+    item(page, 2).filter(has_not_text="pruned").wait_for(timeout=STEP_MS)
+    page.keyboard.press("e")
+    wait_status(page, "expand: node 2")
+    page.keyboard.press("t")
+    wait_status(page, "node 2 is the baseline")
+    page.locator(".cutegen-panel button.cg-accepted").first.wait_for(timeout=STEP_MS)
+    assert page.locator(".jp-Notebook .jp-Cell").count() == 2  # no letter was the notebook's
+
+    page.get_by_label("An idea in words for the search").fill("use 256 threads per row")
+    page.keyboard.press("Enter")
+    wait_status(page, "the idea is node")
+    page.locator(".cg-search [role=treeitem]", has_text="an idea in words").wait_for(timeout=STEP_MS)
+
+    page.locator(".cg-at-search").screenshot(path=artefacts / "search_light.png")
+    assert serious_violations(page, ".cutegen-panel") == []
+    theme(page, "JupyterLab Dark")
+    page.locator(".cg-at-search").screenshot(path=artefacts / "search_dark.png")
+    assert serious_violations(page, ".cutegen-panel") == []
+    theme(page, "JupyterLab Light")
+
+    run_all_but_first(page)
+    page.locator(".cg-at-search h3", has_text="1000 nodes").wait_for(timeout=STEP_MS)
+    drawn = page.locator(".cg-search [role=treeitem]").count()
+    assert drawn < 100, drawn
+    more = item(page, "more-0")
+    more.scroll_into_view_if_needed()
+    more.focus()
+    page.keyboard.press("End")
+    assert page.evaluate(FOCUSED) == "more-0"
+    page.keyboard.press("Enter")
+    assert page.locator(".cg-search [role=treeitem]").count() >= drawn + 40
+    item(page, 2).focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(KEY_MS) < 400  # a busy machine; two frames are 33
+
+
+def run_all_but_first(page: Any) -> None:
+    """The second cell."""
+    page.evaluate(
+        "() => { const notebook = window.jupyterapp.shell.currentWidget.content; notebook.activeCellIndex = 1;"
+        " window.jupyterapp.commands.execute('notebook:run-cell'); }"
+    )

@@ -1,0 +1,138 @@
+"""The space of a problem's programs in muCUTLASS: the planner's ladder, and all legal changes of one setting."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+from workbench.codegen.canonical import canonical
+from workbench.errors import ProgramError, UserError
+from workbench.landscapes.keys import format_settings
+from workbench.language import OPERATIONS, parse
+from workbench.language.limits import check_limits
+from workbench.policies.search import ROOT, SearchNode, SearchTree
+from workbench.policies.search.protocols import ShouldStop
+from workbench.probes.moving import write_moved
+from workbench.proposers.binding import binding_of
+from workbench.proposers.planner import banned_settings, list_rungs, read_words, write_program
+from workbench.proposers.recognition import Unrecognised
+from workbench.records import Ask, Move
+from workbench.records.search import Prior, SearchCandidate
+from workbench.session.searching.candidates import key_of_program
+from workbench.session.searching.priors import ProgramPriors
+
+
+class ProgramSpace:
+    """Roots are the program that the search started from and the rungs of the planner's ladder, in its order. Children
+    differ from their parent in one setting; those that its diagnosis advises come first, then the nearest values.
+
+    Nothing is compiled or run. `answers` says whether the session's executor can run a program. Raises `UserError` for
+    a problem that the planner does not recognise.
+    """
+
+    writes = False
+
+    def __init__(
+        self,
+        ask: Ask,
+        priors: ProgramPriors,
+        start: tuple[str, float | None] | None,
+        least_s: float | None,
+        answers: Callable[[str], bool],
+    ) -> None:
+        """`start`: (program, time in seconds) of the version that the search starts from. `least_s` is the time that no
+        kernel for the problem can beat.
+        """
+        self._least_s = least_s
+        try:
+            self._found, self._rungs = list_rungs(ask)
+        except Unrecognised as reason:
+            raise UserError(
+                f"the planner has no programs to search among ({reason}); let a model write them: --by llm"
+            ) from None
+        self._ask, self._priors, self._answers = ask, priors, answers
+        self._binding = binding_of(ask.problem, ask.facts, self._found)
+        self._banned = banned_settings(ask.constraints)
+        self._changed: dict[str, tuple[tuple[str, SearchCandidate], ...]] = {}
+        self._roots = self._list_roots(start)
+
+    def _list_roots(self, start: tuple[str, float | None] | None) -> tuple[SearchCandidate, ...]:
+        found: dict[str, SearchCandidate] = {}
+        if start is not None:
+            self._add(found, start[0], "the version that the search started from", self._priors.of_time(start[1]))
+        climbs = self._ask.arch != "sm_90a"  # a ladder begins with its simplest rung; for Hopper with its choice
+        for place, rung in enumerate(self._rungs):
+            if not any(call.name in self._banned for call in rung.calls):
+                rank = len(self._rungs) - 1 - place if climbs else place
+                program = write_program(self._found, rung, self._ask.arch)
+                self._add(found, program, rung.title, self._priors.of_rung(rung, rank))
+        return tuple(found.values())
+
+    def _add(self, found: dict[str, SearchCandidate], program: str, title: str, prior: Prior | None) -> None:
+        """Add a program under its key if it is legal, fits the problem's sizes and is not there yet."""
+        with contextlib.suppress(ProgramError):
+            text = canonical(program)
+            key = key_of_program(text)
+            if key not in found and not check_limits(parse(text), self._binding) and self._answers(text):
+                found[key] = SearchCandidate(key=key, text=text, title=title, prior=prior)
+
+    def roots(self) -> Sequence[SearchCandidate]:
+        """The first programs."""
+        return self._roots
+
+    def children(self, node: SearchNode, tree: SearchTree) -> Sequence[SearchCandidate]:
+        """The programs that differ from the node's in one setting."""
+        if node.candidate is None or node.candidate.in_words or "class ModelNew" in node.candidate.text:
+            return ()
+        changes = self._changes(node.candidate.text)
+        return self._priors.rank_changes(node, changes)
+
+    def _changes(self, program: str) -> tuple[tuple[str, SearchCandidate], ...]:
+        """(setting, program with another value of it, or without it), nearest values first."""
+        if program not in self._changed:
+            found: dict[str, SearchCandidate] = {}
+            names: dict[str, str] = {}
+            settings = [
+                item.name for stage in parse(program).stages for item in OPERATIONS[stage.operation.name].settings
+            ]
+            for name in dict.fromkeys(settings):
+                if name == "arch" or name in self._banned:
+                    continue
+                for _, text in write_moved(program, [Move(setting=name, direction="other")]):
+                    self._add(found, text, describe_change(program, text), None)
+                names |= {key: name for key in found if key not in names}
+            own = key_of_program(program)
+            self._changed[program] = tuple((names[key], one) for key, one in found.items() if key != own)
+        return self._changed[program]
+
+    def expand(self, node: SearchNode, tree: SearchTree, should_stop: ShouldStop) -> Sequence[SearchCandidate]:
+        """The programs that the planner reads out of a person's words, for a node in words; else the children."""
+        if node.candidate is None or not node.candidate.in_words:
+            made = self._roots if node.number == ROOT else self.children(node, tree)
+            return tuple(one for one in made if one.key not in tree.keys)
+        found: dict[str, SearchCandidate] = {}
+        for rung in read_words(node.candidate.text, self._rungs):
+            self._add(found, write_program(self._found, rung, self._ask.arch), rung.title, None)
+        return tuple(found.values())
+
+    def bound_s(self, candidate: SearchCandidate) -> float | None:
+        """The problem's speed of light at the most permissive rates: of a program alone no bound is known."""
+        return self._least_s
+
+    def settings(self, candidate: SearchCandidate) -> Mapping[str, str]:
+        """Its settings as people write them."""
+        return {} if candidate.in_words or "class ModelNew" in candidate.text else format_settings(candidate.text)
+
+
+def describe_change(before: str, after: str) -> str:
+    """The settings in which two programs differ: "threads_per_row 256 instead of 128"."""
+    old, new = format_settings(before), format_settings(after)
+    said = []
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            said.append(
+                f"without {name}"
+                if name not in new
+                else f"{name} {new[name]}" + (f" instead of {old[name]}" if name in old else "")
+            )
+    return ", ".join(said)

@@ -1,0 +1,1 @@
+"""The commands of a search: `run --search`, `tune --search`, and `%cutegen search-tree`."""

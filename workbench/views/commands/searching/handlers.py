@@ -1,0 +1,134 @@
+"""What the commands of a search do; the search itself is `Session.search` and `Session.steer_search`."""
+
+from __future__ import annotations
+
+import contextlib
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from workbench.errors import UserError, WorkbenchError
+from workbench.policies.search import SearchTree
+from workbench.records import Event
+from workbench.records.search import SearchBudget
+from workbench.session import Session
+from workbench.session.searching.steering import find_node
+from workbench.views.commands.problems import choose_rule, choose_testing
+from workbench.views.notebook.protocol import Notebook
+from workbench.views.search import LiveTree, draw_curve, draw_search_tree, find_rows, summarise
+from workbench.views.text.mime_bundle import MimeBundle
+
+LIMITS = ("trials", "seconds", "tokens", "usd", "joules")
+
+
+def read_budget(arguments: Namespace) -> SearchBudget | None:
+    """The budget of the arguments; None if they name none."""
+    given = {name: getattr(arguments, name) for name in LIMITS if getattr(arguments, name) is not None}
+    return SearchBudget(**given) if given else None
+
+
+def read_how(arguments: Namespace) -> dict[str, Any]:
+    """Seed, aim, priors and who writes, for `Session.search`."""
+    if arguments.priors and arguments.no_priors:
+        raise UserError("--priors and --no-priors exclude each other")
+    return {
+        "seed": arguments.seed,
+        "aim": arguments.aim,
+        "priors": not arguments.no_priors,
+        "fresh": arguments.fresh,
+        "by": arguments.by,
+    }
+
+
+def check_search(arguments: Namespace) -> None:
+    """Raise `UserError` for options of a search without --search."""
+    from workbench.views.commands.searching.arguments import SEARCH
+
+    if arguments.search is None:
+        given = [one.flags[0] for one in SEARCH if one.is_given(arguments)]
+        if given:
+            raise UserError(f"{', '.join(given)}: only with --search NAME")
+
+
+def run_search(session: Session, arguments: Namespace, **how: object) -> SearchTree:
+    """Search as `run --search` asks for."""
+    return session.search(arguments.search, read_budget(arguments), **(read_how(arguments) | how))
+
+
+def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
+    """`%cutegen run --search`: the tree is drawn while it grows."""
+    session, live = state.session, LiveTree()
+    choose_rule(session, arguments)
+    choose_testing(session, arguments)
+    forget = _follow(session, live)
+    try:
+        tree = run_search(session, arguments)
+    finally:
+        forget()
+    live.end(tree)
+    return draw_curve(tree) if tree.tried else MimeBundle(summarise(tree))
+
+
+def _follow(session: Session, live: LiveTree) -> Callable[[], None]:
+    """Draw the tree with each event of a search; returns what ends that."""
+
+    def show(event: Event) -> None:
+        if event.kind == "search":
+            live.show(session.search_tree())
+
+    return session.subscribe(show)
+
+
+def _start(session: Session, arguments: Namespace) -> MimeBundle:
+    """Start a search in the background; the cell shows its tree, and at its end as it stays."""
+    live = LiveTree()
+    live.begin()
+    forget = _follow(session, live)
+
+    def end(_: object) -> None:
+        forget()
+        with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
+            live.end(session.search_tree())
+
+    running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))
+    running.add_done_callback(end)
+    return MimeBundle("the search runs in the background; %cutegen search-tree steers it, search-tree stop ends it")
+
+
+def search_tree(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
+    """`%cutegen search-tree`: start, look and steer."""
+    session, action = state.session, arguments.action
+    if action == "start":
+        return _start(session, arguments)
+    if action == "stop":
+        session.stop()
+        return MimeBundle("stopped; everything tried is kept, search-tree start goes on")
+    number, words = split_words(arguments.words)
+    if action == "show":
+        return draw_search_tree(session.search_tree(), opened=() if number is None else (number,))
+    if action == "open":
+        return describe_node(session.search_tree(), number)
+    tree = session.steer_search(action, number, words, read_budget(arguments))
+    return draw_search_tree(tree, opened=() if number is None else (number,))
+
+
+def split_words(words: list[str]) -> tuple[int | None, str]:
+    """(number of a node, the rest), of "7 too slow" or of words alone."""
+    if words and words[0].isdigit():
+        return int(words[0]), " ".join(words[1:])
+    return None, " ".join(words)
+
+
+def describe_node(tree: SearchTree, number: int | None) -> MimeBundle:
+    """All that is known of a node, and its program."""
+    node = find_node(tree, number)
+    row = next(one for one in find_rows(tree) if one.number == node.number)
+    prior = node.candidate.prior if node.candidate is not None else None
+    lines = [row.words, row.text]
+    if prior is not None:
+        lines.append(
+            f"expected: log speed-up {prior.log_speedup:.2f} ({prior.low:.2f} to {prior.high:.2f}), from {prior.source}"
+        )
+    if node.result is not None and node.result.version is not None:
+        lines.append(f"v{node.result.version} of the session")
+    return MimeBundle("\n".join(filter(None, lines)))
