@@ -109,21 +109,22 @@ def write_program(found: Computation, rung: Rung, arch: str) -> str:
                 stages=tuple(
                     stage
                     for piece, part in zip(found.pieces, rung.parts, strict=True)
-                    for stage in _stages(piece.named, part, arch)
+                    for stage in list_program_stages(piece.named, part, arch)
                 )
             )
         )
-    return format_program(Program(stages=_stages(found, rung, arch)))
+    return format_program(Program(stages=list_program_stages(found, rung, arch)))
 
 
 def _source_alone(ask: Ask, found: Computation, place: int, part: Rung) -> str:
     """The source of one piece of a pipeline, compiled alone."""
     piece = found.pieces[place]
-    program = format_program(Program(stages=_stages(piece.alone, part, ask.arch)))
+    program = format_program(Program(stages=list_program_stages(piece.alone, part, ask.arch)))
     return compile_program(program, binding_of(ask.problem, piece.facts, piece.alone))
 
 
-def _stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
+def list_program_stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
+    """The stages of a computation at a rung of its ladder."""
     found = found.unfused if rung.unfused and found.unfused is not None else found
     return renaming.list_stages(found, rung.settings, (put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80"),))
 

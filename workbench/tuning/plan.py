@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from workbench.language.checks import check_stage
 from workbench.language.limits import check_limits
 from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
-from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.ladders import Context, Rung, ladder
 from workbench.proposers.ladders.products import WGMMA
-from workbench.proposers.planner import write_program
+from workbench.proposers.planner import list_program_stages, write_program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Facts, Problem
 from workbench.wire import Json
@@ -118,13 +119,11 @@ def plan_recognised(
         found = recognise(facts)
     except Unrecognised as reason:
         return str(reason)
-    steps = [
-        canonical(write_program(found, rung, arch))
-        for rung in ladder(Context(found=found, precision=place.precision, arch=arch, device=device, facts=facts))
-    ]
+    ladder_rungs = ladder(Context(found=found, precision=place.precision, arch=arch, device=device, facts=facts))
+    steps = [canonical(write_program(found, rung, arch)) for rung in ladder_rungs]
     rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
     binding = binding_of(problem, facts, found)
-    rest, legal = _sample_rest(found, place.precision, rungs, place.most, binding)
+    rest, legal = _sample_rest(_find_varied(found, ladder_rungs, arch), place.precision, rungs, place.most, binding)
     sources: dict[str, str] = {}
     bodies: set[str] = set()
     for program in dict.fromkeys([*rungs, *rest]):
@@ -148,6 +147,24 @@ def plan_recognised(
     )
 
 
+def _find_varied(found: Computation, rungs: Sequence[Rung], arch: str) -> Computation:
+    """The computation whose main stage is varied: of a pipeline the piece with the most work, with the stages that the
+    first rung of the ladder has for the other pieces before and after it.
+    """
+    if not found.pieces:
+        return found
+    place = max(range(len(found.pieces)), key=lambda at: found.pieces[at].work)
+    stages = [
+        list_program_stages(piece.named, part, arch) for piece, part in zip(found.pieces, rungs[0].parts, strict=True)
+    ]
+    main = found.pieces[place].named
+    return dataclasses.replace(
+        main,
+        before=(*itertools.chain(*stages[:place]), *main.before),
+        after=(*main.after, *itertools.chain(*stages[place + 1 :])),
+    )
+
+
 def _sample_rest(
     found: Computation, precision: str, rungs: list[str], most: int, binding: Binding
 ) -> tuple[list[str], int]:
@@ -158,9 +175,10 @@ def _sample_rest(
     )
     programs = {code(rung): rung for rung in rungs}
     for text in texts:
-        short = canonical(text)
-        if not check_limits(parse(short), binding):
-            programs.setdefault(code(short), short)
+        with contextlib.suppress(ProgramError):  # settings that do not go with the other stages
+            short = canonical(text)
+            if not check_limits(parse(short), binding):
+                programs.setdefault(code(short), short)
         if len(programs) >= most:
             break
     return list(programs.values()), len(texts)
@@ -188,7 +206,10 @@ def _legal_stages(found: Computation, precision: str, rungs: list[str]) -> Itera
         )
         yield from configurations(on_tensor_cores, only=("tile", "cluster", "schedule"))
         for rung in [rung for rung in rungs if "schedule" in rung][:6]:
-            stage = parse(rung).stages[len(found.before)]
+            stages = parse(rung).stages[len(found.before) :]
+            if not stages or stages[0].operation.name != "gemm":
+                continue  # this rung fuses other stages than the first one
+            stage = stages[0]
             for name in VARIED:
                 yield from configurations(
                     dataclasses.replace(stage, settings=tuple(call for call in stage.settings if call.name != name)),
