@@ -84,6 +84,7 @@ class Searching:
         inner = self._choose_emulator()
         stop = self.parts.testing.context.stop
         budget = request.budget or (SearchBudget(trials=TRIALS) if not log.events() else None)
+        self._check_budget(budget, setup)
         self._running = space
         try:
             with Prefetching(inner, choose_workers() if request.workers is None else request.workers) as emulator:
@@ -111,6 +112,19 @@ class Searching:
             self.log.add_event(Event(kind="note", message=said))
         return tree
 
+    def _check_budget(self, budget: SearchBudget | None, setup: SearchSetup) -> None:
+        """Raise `UserError` for a limit that would never be reached, since nothing counts towards it."""
+        needs_model = plugins.load("proposer", setup.expander).needs_model
+        if budget is None:
+            return
+        if budget.joules is not None and self.parts.testing.executor.device_name() is None:
+            raise UserError("a budget in joules needs a GPU, whose counter tells them: give trials or seconds")
+        if (budget.tokens is not None or budget.usd is not None) and not needs_model:
+            raise UserError(f"{setup.expander} spends no tokens and no dollars: give trials or seconds")
+        prices = self.parts.proposing.model.values
+        if budget.usd is not None and None in (prices.get("price_in"), prices.get("price_out")):
+            raise UserError("a budget in dollars needs the model's prices: --price-in and --price-out")
+
     def _find(self, request: SearchRequest, strategy: Strategy) -> tuple[int, SearchSetup]:
         """(number, setup) of the last search if it began as is asked for, else of a new one."""
         base = self.log.baseline
@@ -131,7 +145,8 @@ class Searching:
         return last + 1, setup
 
     def _log_of(self, search: int) -> StoreLog:
-        if search not in self._logs:
+        """The log of a search; in a session that is open for reading, as another process has written it by now."""
+        if search not in self._logs or not self.log.store.write:
             self._logs[search] = StoreLog(self.log, search)
         return self._logs[search]
 
