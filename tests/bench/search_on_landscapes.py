@@ -20,7 +20,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,16 +42,17 @@ from workbench.policies.search import (
     run_search,
     share_of_best,
 )
-from workbench.policies.search.priors import ProgramPriors, combine, modelled_priors, slowdown_rows
+from workbench.policies.search.priors import ProgramPriors, combine, modelled_priors, prior_of, slowdown_rows
 from workbench.records.search import Prior, SearchBudget
 
 RESULTS = Path(__file__).parent / "results" / "search_on_landscapes.json"
-HELD_OUT = Path(__file__).parent / "results" / "held_out.jsonl.gz"
+MODELLED = Path(__file__).parent / "results" / "search_modelled.jsonl.gz"  # of model_priors.py
 LEAST_ROWS = 200
 SEEDS = 20
 SCREENS = (0.0, 0.5, 1.0, 1.645, 2.0, 3.0)  # standard deviations to the optimistic end
 STRATEGIES = ("random", "greedy", "hill-climb", "annealing", "halving", "tpe", "bayes", "tree")
 PRIORS = ("none", "problem", "family")
+FOREST = Path(__file__).parent / "results" / "search_priors.json.gz"  # of the command `priors`
 SAME = {  # problem files that compute what another one computes at other sizes, or nearly so
     "square_matmul": "matmul",
     "tall_skinny_matmul": "matmul",
@@ -77,55 +78,51 @@ def family_of(place: Landscape) -> str:
     return SAME.get(stem, stem)
 
 
-def make_priors(out: Path) -> None:
-    """Fit the priors of every landscape on others, and write them."""
+def make_priors(out: Path, kinds: Sequence[str]) -> None:
+    """Fit the forest's priors of every landscape on others, and write them; `read_priors` adds modelled times."""
     places = landscapes()
     rows = slowdown_rows(places.items())
     families = {name: family_of(place) for name, place in places.items()}
-    modelled = read_modelled()
-    document: Json = {}
+    document: Json = json.loads(gzip.decompress(out.read_bytes())) if out.exists() else {}
     for name, place in large_places().items():
-        for kind in ("problem", "family"):
+        for kind in kinds:
+            if name in document.get(kind, {}):
+                continue
             others = [
                 one
                 for one in rows
                 if one.landscape != name and (kind == "problem" or families[one.landscape] != families[name])
             ]
             fitted = ProgramPriors().fit_rows(others)
-            found: Priors = fitted.predict_place(place)
-            if kind == "problem" and name in modelled:
-                found = combine(found, modelled_priors(modelled[name]))
             document.setdefault(kind, {})[name] = {
                 program: [round(prior.log_speedup, 4), round(prior.deviation, 4), prior.source]
-                for program, prior in found.items()
+                for program, prior in fitted.predict_place(place).items()
             }
+            out.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
             print(name, kind, f"fitted on {len(others)} rows, factor {fitted.factor:.2f}", flush=True)
-    with gzip.open(out, "wt") as file:
-        json.dump(document, file)
 
 
-def read_modelled(path: Path = HELD_OUT) -> dict[str, dict[str, tuple[float, float]]]:
-    """Held-out predictions of the time model: problem -> program -> (seconds, deviation of the logarithm)."""
+def read_modelled(path: Path = MODELLED) -> dict[str, dict[str, tuple[float, float]]]:
+    """Predictions of the time model, fitted on other families: problem -> program -> (seconds, deviation of its log)."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     with gzip.open(path, "rt") as lines:
         for row in map(json.loads, lines):
-            mine = found.setdefault(row["problem"], {})
-            mine[row["program"]] = (row["modelled_s"], float(np.sqrt(row["covariance"][len(mine)])))
+            found.setdefault(row["problem"], {})[row["program"]] = (row["modelled_s"], row["deviation"])
     return found
 
 
 def read_priors(path: Path | None) -> dict[str, dict[str, Priors]]:
-    """Kind -> landscape -> program -> prior."""
+    """Kind -> landscape -> program -> prior: the forest's, and the time model's of the rows that were counted."""
     if path is None:
         return {}
-    with gzip.open(path, "rt") as file:
-        document = json.load(file)
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    modelled = {name: modelled_priors(rows) for name, rows in read_modelled().items()}
     return {
         kind: {
-            name: {
-                program: Prior(log_speedup=at, low=at - 1.645 * wide, high=at + 1.645 * wide, source=source)
-                for program, (at, wide, source) in rows.items()
-            }
+            name: combine(
+                {program: prior_of(at, wide, source) for program, (at, wide, source) in rows.items()},
+                modelled.get(name, {}),
+            )
             for name, rows in places.items()
         }
         for kind, places in document.items()
@@ -144,7 +141,8 @@ def run_one(space: LandscapeSpace, place: Landscape, name: str, priors: bool, se
 def run(arguments: argparse.Namespace) -> None:
     """All searches that the results do not have yet."""
     found = read_results(arguments.out)
-    places, priors = large_places(), read_priors(arguments.priors)
+    places = large_places()
+    priors = read_priors(arguments.priors) if {*arguments.kinds} - {"none"} else {}
     spaces = {
         (name, kind): LandscapeSpace(place, priors.get(kind, {}).get(name))
         for name, place in places.items()
@@ -226,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("priors", "run", "screen", "table"))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--priors", type=Path)
+    parser.add_argument("--priors", type=Path, default=FOREST)
     parser.add_argument("--only", type=lambda text: text.split(","), default=STRATEGIES)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=PRIORS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
@@ -234,7 +232,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=max(AFTER))
     arguments = parser.parse_args()
     if arguments.what == "priors":
-        make_priors(arguments.out or Path("priors.json.gz"))
+        make_priors(arguments.out or FOREST, [kind for kind in arguments.kinds if kind != "none"])
         return
     arguments.out = arguments.out or RESULTS
     if arguments.what == "run":

@@ -26,7 +26,7 @@ def test_modularity_is_that_of_networkx() -> None:
     assert modularity(made, made.community) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("method", ["louvain", "label_propagation", "rabbit"])
+@pytest.mark.parametrize("method", ["louvain", "label_propagation", "parallel_louvain", "rabbit"])
 def test_planted_communities_are_found(method: str, planted: Graph) -> None:
     assert relabel(planted, method).modularity >= 0.9 * modularity(planted, planted.community)
 
@@ -85,7 +85,7 @@ def test_a_seed_gives_one_partition() -> None:
 
 
 def test_what_cannot_be_found_is_one_line(planted: Graph) -> None:
-    with pytest.raises(UserError, match="there are: louvain, label_propagation, rabbit, given"):
+    with pytest.raises(UserError, match="there are: louvain, label_propagation, parallel_louvain, rabbit, given"):
         relabel(planted, "metis")
     bare = from_edges(np.array([0]), np.array([1]), 2)
     with pytest.raises(UserError, match="no communities of its own"):

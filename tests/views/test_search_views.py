@@ -35,9 +35,8 @@ def grown(*steps: tuple[int, NodeResult | None], titles: Sequence[str] = ()) -> 
             prior=Prior(log_speedup=0.25, low=0.0, high=0.5, source="time model"),
         )
         by = "strategy" if result is not None else "expander"
-        events.append(
-            SearchEvent(number=len(events), kind="added", parent=parent, candidates=(candidate,), by=by)  # type: ignore[arg-type]
-        )
+        at = len(events)
+        events.append(SearchEvent(number=at, kind="added", parent=parent, candidates=(candidate,), by=by))
         if result is not None:
             events.append(SearchEvent(number=len(events), kind="tried", node=number, result=result))
     return events
@@ -62,7 +61,7 @@ STEPS = (
 def steered() -> SearchTree:
     tree = SearchTree.replay(grown(*STEPS))
     for kind, node, reason in (("pruned", 3, "wrong twice"), ("pinned", 5, "")):
-        tree.apply(SearchEvent(number=tree.events, kind=kind, node=node, reason=reason, by="person"))  # type: ignore[arg-type]
+        tree.apply(SearchEvent(number=tree.events, kind=kind, node=node, reason=reason, by="person"))
     return tree
 
 

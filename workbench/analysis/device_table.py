@@ -71,6 +71,11 @@ class Device:
         return None if found is None else min(found, self.peak(dtype, tensor_cores=True))
 
     @property
+    def l2_partitions(self) -> int:
+        """Partitions of L2, each beside its SMs: two on data-center GPUs since the A100 (its white paper)."""
+        return 2 if self.arch in ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_103a") else 1
+
+    @property
     def rates(self) -> str:
         """The source of the rates that a bound on this device uses."""
         return f"{self.source}; attainable: measured {self.measured_on[:10]}" if self.measured_on else self.source

@@ -44,6 +44,7 @@ def _find_limits(device: str, arch: str) -> DeviceLimits:
         shared_bytes_per_sm=known.shared_bytes_per_sm,
         threads_per_sm=known.threads_per_sm,
         l2_bytes=known.l2_bytes,
+        l2_partitions=known.l2_partitions,
         blocks_per_sm=known.blocks_per_sm,
     )
 

@@ -1,11 +1,11 @@
 """Finds communities, numbers nodes by them, and says how good they are.
 
 `louvain` and `label_propagation` are igraph's, or networkx's where igraph is missing. `parallel_louvain` is torch's, on
-a GPU where there is one. `rabbit` is a reordering after
-RABBIT (Arai, Shiokawa, Yamamuro, Onizuka and Iwamura, IPDPS 2016). From the paper: nodes are taken by rising degree,
-each joins the neighbour with the highest gain of modularity if that is positive, and the order is a depth-first walk
-of the tree that results. Inferred here: nodes are joined in rounds instead of one by one (in a round a node joins only
-a node that stays), so that each round is a few sparse products; a tie goes to the neighbour with the lower number.
+a GPU where there is one. `rabbit` is a reordering after RABBIT (Arai, Shiokawa, Yamamuro, Onizuka and Iwamura, IPDPS
+2016). From the paper: nodes are taken by rising degree, each joins the neighbour with the highest gain of modularity if
+that is positive, and the order is a depth-first walk of the tree that results. Inferred here: nodes are joined in
+rounds instead of one by one (in a round a node joins only a node that stays), so that each round is a few sparse
+products; a tie goes to the neighbour with the lower number.
 """
 
 from __future__ import annotations
@@ -225,8 +225,9 @@ def _walk_depth_first(parents: Ints) -> Ints:
 def relabel(graph: Graph, method: str = "louvain", seed: int = 0) -> Relabelled:
     """The graph with contiguous communities: rows, features, labels and masks are permuted once.
 
-    Methods: louvain, label_propagation, parallel_louvain, rabbit, or given (those of the graph). Communities follow each other by their
-    lowest old number, and nodes of one keep their order; rabbit's are in the order of its walk. Raises `UserError`.
+    Methods: louvain, label_propagation, parallel_louvain, rabbit, or given (those of the graph). Communities follow
+    each other by their lowest old number, and nodes of one keep their order; rabbit's are in the order of its walk.
+    Raises `UserError`.
     """
     if method not in METHODS:
         raise UserError(f"no method {method!r} finds communities; there are: {', '.join(METHODS)}")

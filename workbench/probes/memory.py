@@ -142,7 +142,7 @@ def _count_reloads(profile: Profile) -> float:
     """How often a sector comes from DRAM in the emulated L2, over all launches; 0 where not all CTAs were followed."""
     seen = [launch.l2 for launch in profile.launches if launch.l2 is not None and not launch.l2.unseen_bytes]
     touched = sum(l2.touched for l2 in seen)
-    return sum(l2.missed for l2 in seen) / touched if touched and len(seen) == len(profile.launches) else 0.0
+    return sum(l2.fetched for l2 in seen) / touched if touched and len(seen) == len(profile.launches) else 0.0
 
 
 def _dram_bytes(item: KernelMetrics, least: float, l2_bytes: float, several: bool) -> float:

@@ -137,9 +137,10 @@ class L2Traffic:
     share: float
     in_flight: int  # CTAs
     loaded: int
-    missed: int  # of those loaded
+    missed: int  # of those loaded, in the partition that was asked
     stored: int
     touched: int  # different sectors among the loaded ones: misses of a cache without limits
+    fetched: int  # of those loaded, from DRAM: missed in all partitions
     lines: tuple[L2Use, ...] = ()  # most loaded first
     tensors: tuple[L2Use, ...] = ()
     unseen_bytes: int = 0  # moved by bulk copies (TMA), which are not followed

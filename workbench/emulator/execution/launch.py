@@ -48,11 +48,17 @@ class DeviceLimits:
     blocks_per_sm: int = 32
 
     l2_bytes: int = 60 << 20
+    l2_partitions: int = 2
 
     def resident_ctas(self, threads: int, shared: int) -> int:
         """CTAs of an SM, as many as threads and shared memory allow (registers are unknown here)."""
         per_block = shared + SYSTEM_SHARED
         return max(min(self.threads_per_sm // threads, self.blocks_per_sm, self.shared_bytes_per_sm // per_block), 1)
+
+    def l1_bytes_of_sm(self, threads: int, shared: int) -> int:
+        """Bytes of L1 that the CTAs of an SM have together."""
+        per_cta, _ = self.cache_bytes_per_cta(threads, shared)
+        return per_cta * self.resident_ctas(threads, shared)
 
     def cache_bytes_per_cta(self, threads: int, shared: int) -> tuple[int, int]:
         """Bytes of L1 and of L2 for one CTA, with as many CTAs resident as threads and shared memory allow (registers

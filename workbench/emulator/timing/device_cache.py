@@ -2,8 +2,11 @@
 
 Input: line requests in the order in which they arrive. Output: for each the sectors that it had to load. NVIDIA
 documents the capacity, lines and sectors (Nsight Compute documentation, "Memory Tables"); the hash that spreads lines
-over sets, 16 ways and least-recently-used replacement are inferred. The two partitions of an H100's L2 are taken for
-one.
+over sets, 16 ways and least-recently-used replacement are inferred.
+
+The L2 of an A100, H100 or H200 has two partitions, each beside half of the SMs. An SM asks its own partition, which
+keeps a copy also of a line whose home is the other one (NVIDIA, "A100 Tensor Core GPU Architecture"; which line is at
+home where is inferred). So a sector that both halves use is missed twice, as Nsight Compute counts it.
 """
 
 from __future__ import annotations
@@ -55,4 +58,20 @@ def find_missing(lines: Array, masks: Array, capacity: int) -> Array:
         missing[now] = masks[now] & ~before
         tags[own, way], stamps[own, way], filled[own, way] = lines[now], number, before | masks[now]
         begin = end
+    return missing
+
+
+def find_missing_by_half(lines: Array, masks: Array, far: Array, capacity: int) -> Array:
+    """As `find_missing`, of a cache of two partitions that have half of the capacity each.
+
+    `far` says which half of the SMs each request comes from (0 or 1). A partition serves the requests of its own half,
+    and those of the other half to the lines at home in it; all of these, also what the other half has a copy of.
+    """
+    home = spread_over_sets(lines, 2)
+    missing = np.zeros(len(lines), dtype=np.uint8)
+    for half in (0, 1):
+        served = np.flatnonzero((far == half) | (home == half))
+        found = find_missing(lines[served], masks[served], capacity // 2)
+        own = far[served] == half
+        missing[served[own]] = found[own]
     return missing

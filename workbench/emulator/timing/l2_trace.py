@@ -1,14 +1,17 @@
 """The L2 cache of the device, fed by what every CTA of a launch asked of it.
 
-A CTA's loads go through its share of L1 first (cache_model). What is left, its stores and atomics, are line requests of
-that CTA. CTAs start in order, as many at once as the device holds; each makes one request a turn, and the next CTA
-starts when one has ended. This order of requests is inferred. Where the case is a shrunk one, the cache and the number
-of CTAs in flight are the same share of the device's, so that data that does not fit at full size does not fit here.
+A CTA's loads go through the L1 of its SM first (cache_model). What is left, its stores and atomics, are line requests
+of that CTA. CTAs go to the SMs in turn, `IN_TURN` to each, and start in order, as many at once as the device holds;
+each makes one request a turn, and the next CTA starts when one has ended. Half of the SMs are beside each partition of
+L2. All this order is inferred; IN_TURN was fitted to two settings of a gather on an H200 (tests/bench/l2_on_gpu.py) and
+holds on four others. Where the case is a shrunk one, the cache, the SMs and the number of CTAs in flight are the same
+share of the device's, so that data that does not fit at full size does not fit here.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,12 +21,14 @@ from workbench.emulator.execution.batch import Batch
 from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, GridRequest
 from workbench.emulator.ptx.instruction import Instruction
 from workbench.emulator.timing.cache_model import OWNER, AddressMap, Cache, sector_keys
-from workbench.emulator.timing.device_cache import BITS, find_missing
+from workbench.emulator.timing.device_cache import BITS, find_missing, find_missing_by_half
 from workbench.records import L2Traffic, L2Use
 
 MOST_REQUESTS = 1 << 23  # of a launch; one with more is not followed
 LEAST_BYTES = 4096  # of a scaled cache
+IN_TURN = 4  # consecutive CTAs that an SM gets
 SECTORS = 4  # of a line
+SECTOR_OF_KEY = (1 << OWNER) - 1
 
 
 @dataclass(slots=True)
@@ -54,7 +59,10 @@ class L2Watch:
     def __init__(self, request: GridRequest, limits: DeviceLimits, memory: GlobalMemory, shared: int) -> None:
         self.limits, self.memory, self.share = limits, memory, request.l2_share or 1.0
         threads = request.block[0] * request.block[1] * request.block[2]
-        self.l1_bytes, _ = limits.cache_bytes_per_cta(threads, shared)
+        self.sms = max(round(limits.sms * self.share), 1)
+        self.in_turn = min(IN_TURN, limits.resident_ctas(threads, shared))
+        scaled = limits.l1_bytes_of_sm(threads, shared) * limits.sms * self.share / self.sms
+        self.l1 = Cache(self.sms, int(scaled))
         self.resident = limits.resident_ctas(threads, shared) * limits.sms
         self.requests = Requests()
         self.positions: dict[int, int] = {}
@@ -63,7 +71,11 @@ class L2Watch:
         """Follow the accesses of a batch. `positions` has the number of each instruction by its identity."""
         allocations = self.memory.allocations
         address_map = AddressMap([one.start for one in allocations], [one.size for one in allocations])
-        batch.l2 = _BatchWatch(self.requests, batch, Cache(batch.count, self.l1_bytes), address_map, positions)
+        batch.l2 = _BatchWatch(self.requests, batch, self.l1, self.find_sms, address_map, positions)
+
+    def find_sms(self, ctas: Array) -> Array:
+        """The SM of each CTA."""
+        return ctas // self.in_turn % self.sms
 
     def result(self, instructions: list[Instruction]) -> L2Traffic | None:
         """Hits and misses by source line and by tensor; None if there were no requests, or too many."""
@@ -76,9 +88,13 @@ class L2Watch:
         capacity = max(int(self.limits.l2_bytes * self.share), LEAST_BYTES)
         in_flight = max(round(self.resident * self.share), 1)
         order = order_requests(ctas, in_flight)
-        missing = np.zeros(len(lines), dtype=np.uint8)
-        missing[order] = find_missing(lines[order], masks[order], capacity)
-        asked, missed = BITS[masks], np.where(write, 0, BITS[missing])  # what is stored whole is not loaded
+        asked = BITS[masks]
+        missing = find_missing(lines[order], masks[order], capacity)
+        fetched = int(BITS[missing][~write[order]].sum())
+        if self.limits.l2_partitions == 2 and self.sms > 1:
+            missing = find_missing_by_half(lines[order], masks[order], self.find_sms(ctas[order]) % 2, capacity)
+        missed = np.zeros(len(lines), dtype=np.int64)
+        missed[order] = np.where(write[order], 0, BITS[missing])  # what is stored whole is not loaded
         names = [one.name for one in self.memory.allocations]
         owner = self._find_owners(lines)
         source = np.array([ins.line or 0 for ins in instructions])[number]
@@ -90,6 +106,7 @@ class L2Watch:
             missed=int(missed.sum()),
             stored=int(asked[write].sum()),
             touched=_count_touched(lines[~write], masks[~write]),
+            fetched=fetched,
             lines=tuple(_sum_uses(source, {n: str(n) for n in np.unique(source).tolist()}, asked, missed, write)),
             tensors=tuple(_sum_uses(owner, dict(enumerate(names)), asked, missed, write)),
         )
@@ -103,11 +120,12 @@ class L2Watch:
 
 @dataclass(frozen=True, slots=True)
 class _BatchWatch:
-    """Follows one batch, whose CTAs have an L1 each."""
+    """Follows one batch. The CTAs of an SM share its L1, also with those of earlier batches."""
 
     requests: Requests
     batch: Batch
     l1: Cache
+    find_sms: Callable[[Array], Array]
     address_map: AddressMap
     positions: dict[int, int]
 
@@ -119,10 +137,16 @@ class _BatchWatch:
         keys = np.unique(keys)
         is_atomic = ins.form.role == "atomic"
         if not write and not is_atomic and (ins.form.role != "copy" or "ca" in ins.mods):
-            keys = keys[self.l1.load(keys)]
+            keys = self._load(keys)
         if len(keys):
             ctas = self.batch.blocks[keys >> OWNER]
-            self.requests.add(ctas, keys & ((1 << OWNER) - 1), self.positions[id(ins)], write and not is_atomic)
+            self.requests.add(ctas, keys & SECTOR_OF_KEY, self.positions[id(ins)], write and not is_atomic)
+
+    def _load(self, keys: Array) -> Array:
+        """The keys that the L1 of their SM has to load; of several CTAs of an SM the first one asks."""
+        of_sm = (self.find_sms(self.batch.blocks[keys >> OWNER]) << OWNER) | (keys & SECTOR_OF_KEY)
+        once, first = np.unique(of_sm, return_index=True)
+        return np.sort(keys[first[self.l1.load(once)]])
 
 
 def order_requests(ctas: Array, in_flight: int) -> Array:

@@ -14,9 +14,9 @@ import math
 from workbench.policies.search.protocols import Evaluator, ShouldStop, Space
 from workbench.policies.search.strategies.memory import SearchMemory
 from workbench.policies.search.tree import SearchTree
-from workbench.records.search import NodeResult, SearchCandidate
+from workbench.records.search import NORMAL_90, NodeResult, SearchCandidate
 
-OPTIMISM = 1.0  # standard deviations to the optimistic end (tests/bench/search_on_landscapes.py, `screen`)
+OPTIMISM = NORMAL_90  # standard deviations to the optimistic end (tests/bench/search_on_landscapes.py, `screen`)
 LEAST_TRIALS = 3  # before anything is screened out: one says how far a prior is off, more how far it varies (inferred)
 
 

@@ -24,7 +24,7 @@ from workbench.session import Session
 from workbench.views.notebook import search_view, view_model
 from workbench.views.notebook.messages import LogEntry, Message, read_indices, read_number, read_reference
 
-STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply", "search")
+STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
 DECISIONS = ("accept", "reject", "undo")
 LOG_LIMIT = 200  # log entries that the browser keeps
 MAX_RUN = 50  # steps per press of "Run" at most
@@ -239,6 +239,8 @@ class SessionController:
                 self._select(message)
             elif name == "next":
                 self._select_next_pending()
+            elif name == "search":
+                self._enqueue(name, lambda: self._search(message))
             elif name in STEPS:
                 self._enqueue(name, lambda: self._run_step(name, message))
             elif name == "steer":
@@ -297,9 +299,6 @@ class SessionController:
                 made = session.run(steps=steps, by=by, **options)
             self._shown = self._against = None
             return f"{len(made)} step(s) done"
-        if name == "search":
-            self._shown = self._against = None
-            return search_view.run_search(session, message, by)
         if name == "ask":
             if not str(message.get("text", "")).strip():
                 raise UserError("type the question first, then press Ask")
@@ -327,6 +326,10 @@ class SessionController:
             return "the proposer has no further idea; the log says why"
         self._shown, self._against = version.number, None
         return f"v{version.number} {view_model.verdict_text(session.version(version.number))}"
+
+    def _search(self, message: Message) -> str:
+        self._shown = self._against = None
+        return search_view.run_search(self.session, message, self.proposer[0])
 
     def _decide(self, name: str, message: Message) -> str:
         session = self.session

@@ -24,8 +24,8 @@ SEND_DELAY_S = 0.1  # changes within this time are sent together
 
 
 class Panel(anywidget.AnyWidget):  # type: ignore[misc]
-    """Step buttons, version tree, diff with a checkbox per hunk, tree of the search, roofline, profile, log and cost of one
-    session.
+    """Step buttons, version tree, diff with a checkbox per hunk, tree of the search, roofline, profile, log and cost of
+    one session.
     """
 
     _esm = STATIC / "panel.js"

@@ -161,8 +161,8 @@ def fold(
     tree: SearchTree, opened: Collection[int] = (), *, closed: Collection[int] = (), siblings: int = MOST_SIBLINGS
 ) -> list[Row]:
     """The rows that are drawn: the root's children, the path to the best, to the last tried and to a pinned node, what
-    has few nodes below it, and the children of the nodes in `opened`. Of more than `siblings` children the ones that matter most are drawn, in
-    their order; those in `opened` show all.
+    has few nodes below it, and the children of the nodes in `opened`. Of more than `siblings` children the ones that
+    matter most are drawn, in their order; those in `opened` show all.
     """
     rows = find_rows(tree)
     kept = find_kept(tree)
@@ -229,9 +229,8 @@ def summarise(tree: SearchTree) -> str:
         f"{len(tree.nodes) - 1} nodes, {tree.trials}{most} trials",
     ]
     if tree.screened:
-        said.append(
-            f"{tree.screened} screened out without a GPU ({tree.screened / (tree.screened + tree.trials):.0%} of the trials saved)"
-        )
+        share = tree.screened / (tree.screened + tree.trials)
+        said.append(f"{tree.screened} screened out without a GPU ({share:.0%} of the trials saved)")
     if tree.tokens:
         said.append(f"{tree.tokens} tokens")
     if tree.usd:

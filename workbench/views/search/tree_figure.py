@@ -1,12 +1,12 @@
-"""The tree of a search as text for a terminal, as SVG and as a plotly figure: a node in a row, with its visits, its value
-with the interval, its time and why it is closed.
+"""The tree of a search as text for a terminal, as SVG and as a plotly figure: a node in a row, with its visits, its
+value with the interval, its time and why it is closed.
 """
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from workbench.policies.search import SearchTree
 from workbench.views.plots.svg import (
@@ -25,7 +25,7 @@ from workbench.views.plots.svg import (
 from workbench.views.search.outline import Row, find_rows, fold, summarise
 from workbench.views.text.mime_bundle import MimeBundle, render_table
 
-ROW, TOP, INDENT, DEEPEST = 21, 52, 13, 9  # pixels; deeper nodes are not moved further to the right
+ROW, TOP, INDENT, INDENTED = 21, 52, 13.0, 150.0  # pixels; of a deep tree each level gets less
 VISITS, VALUE, VALUE_END, TIME = 318, 336, 468, 482  # where the columns begin
 LETTER = 5.7  # pixels of a character, about
 INK = {
@@ -127,9 +127,10 @@ def _draw(rows: Sequence[Row], title: str) -> str:
     for value in axis.ticks():
         body.append(draw_vertical_rule(axis.place(value), TOP - 8, bottom))
         body.append(draw_text(axis.place(value), bottom + 12, f"{value:g}", anchor="middle", size=10))
-    body += _draw_links(rows)
+    lefts = _place_nodes(rows)
+    body += _draw_links(rows, lefts)
     for at, row in enumerate(rows):
-        body += _draw_row(row, TOP + ROW * at + ROW / 2, axis)
+        body += _draw_row(row, lefts[row.number], TOP + ROW * at + ROW / 2, axis)
     return draw_svg(bottom + 20, title, "; ".join(row.words for row in rows[:60]), body)
 
 
@@ -150,27 +151,27 @@ class _Axis:
         return [step * n for n in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-def _left(row: Row) -> float:
-    return 14 + INDENT * min(row.depth, DEEPEST)
+def _place_nodes(rows: Sequence[Row]) -> dict[int, float]:
+    """Where each node stands across, by its depth."""
+    step = min(INDENT, INDENTED / max([1, *(row.depth for row in rows)]))
+    return {row.number: 14 + step * row.depth for row in rows}
 
 
-def _draw_links(rows: Sequence[Row]) -> list[str]:
+def _draw_links(rows: Sequence[Row], lefts: Mapping[int, float]) -> list[str]:
     """From each node a line to its parent."""
     ends = {row.number: TOP + ROW * n + ROW / 2 + 7 for n, row in enumerate(rows)}  # of the line below each node
-    known = {row.number: row for row in rows}
     style = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
     body = []
     for n, row in enumerate(rows):
         if row.parent is None:
             continue
-        x, top, y = _left(known[row.parent]), ends[row.parent], TOP + ROW * n + ROW / 2
-        body.append(f'<path d="M{x:.1f} {top:.1f}V{y:.1f}H{max(_left(row) - 7, x + 3):.1f}" {style}/>')
+        x, top, y = lefts[row.parent], ends[row.parent], TOP + ROW * n + ROW / 2
+        body.append(f'<path d="M{x:.1f} {top:.1f}V{y:.1f}H{max(lefts[row.number] - 7, x + 3):.1f}" {style}/>')
         ends[row.parent] = y
     return body
 
 
-def _draw_row(row: Row, y: float, axis: _Axis) -> list[str]:
-    x = _left(row)
+def _draw_row(row: Row, x: float, y: float, axis: _Axis) -> list[str]:
     room = int((VISITS - 26 - x - 12) / LETTER)
     words = f"{row.number} {row.change}"
     more = f"  (+{row.hidden})" if row.hidden else ""
@@ -281,4 +282,4 @@ def _markers(rows: Sequence[Row]) -> dict[str, object]:
 def _label(row: Row) -> str:
     """A row's name at the axis, moved by its depth."""
     more = f" (+{row.hidden})" if row.hidden else ""
-    return f"{'  ' * min(row.depth, DEEPEST)}{row.mark} {row.number} {shorten(row.change, 34)}{more}"
+    return f"{'  ' * row.depth}{row.mark} {row.number} {shorten(row.change, 34)}{more}"

@@ -32,7 +32,7 @@ def _row(kind: str, name: str, use: L2Use) -> list[object]:
 def describe_l2(l2: L2Traffic) -> str:
     """One sentence: hits, and of which cache."""
     loads = f"{1 - l2.missed / l2.loaded:.0%} of loaded sectors hit L2" if l2.loaded else "no loads reach L2"
-    again = f", and each that is needed comes from DRAM {l2.missed / l2.touched:.2f} times" if l2.touched else ""
+    again = f", and each that is needed comes from DRAM {l2.fetched / l2.touched:.2f} times" if l2.touched else ""
     size = f"{l2.capacity / 1e6:.3g} MB" if l2.capacity >= 1e5 else f"{l2.capacity / 1e3:.3g} KB"
     scaled = (
         ""

@@ -48,7 +48,7 @@ class TreeSearch:
     optimism: float = 3.0  # standard deviations to the optimistic end (inferred)
     spread: float = 0.5  # this and the next four: see MemorySettings
     least_spread: float = 0.15
-    trust: float = 0.5
+    trust: float = 1.0
     noise: float = 0.02
     failed: float = 0.7
     priors: bool = False

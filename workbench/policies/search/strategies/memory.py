@@ -26,7 +26,7 @@ from workbench.records import record
 from workbench.records.search import SearchCandidate
 
 Vector = NDArray[np.float64]
-LENGTHS = (1.0, 2.0, 4.0)
+LENGTHS = (2.0, 4.0)
 FACTORS = (0.5, 1.0, 2.0)  # of the candidates' deviations, as LENGTHS a grid that the likelihood chooses from
 OFFSET = 3.0  # standard deviation of the unknown offset: wide, as no time is known before the first try
 
@@ -37,7 +37,7 @@ class MemorySettings:
 
     spread: float = 0.5  # standard deviation over candidates without a prior (inferred)
     least_spread: float = 0.15  # no prior is surer than this (inferred)
-    trust: float = 0.5  # standard deviation of the factor of the priors, whose mean is 1 (inferred)
+    trust: float = 1.0  # standard deviation of the factor of the priors, whose mean is 1 (inferred)
     noise: float = 0.02  # between two measurements of one candidate (inferred)
     failed: float = 0.7  # how much slower than the slowest a failure counts (inferred)
 
@@ -110,7 +110,7 @@ class SearchMemory:
         means, deviations = self._priors(self.candidates)
         self.means, self.deviations, rest = means, deviations, self.values - means
         common = OFFSET**2 + self.settings.trust**2 * np.outer(self._trusted(means), self._trusted(means))
-        self.length, self.factor, likeliest = LENGTHS[1], FACTORS[1], -math.inf
+        self.length, self.factor, likeliest = LENGTHS[0], FACTORS[1], -math.inf
         size = len(rest)
         if not size:
             return

@@ -1,0 +1,98 @@
+"""Sections of the page of measurements on caches, aggregation and mini-batches of graphs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import comm_rand_on_gpu
+from page_parts import RESULTS, geometric_mean, load, section, source, table
+
+from workbench.graphs import sweep
+
+
+def caches() -> str:
+    """The emulator's L2 against Nsight Compute, and the aggregation against libraries."""
+    l2, sums = load("h200_l2"), load("h200_aggregate")
+    rows = [
+        [name, f"{l2['emulated'][name]['all']:.1%}", f"{real['all']:.1%}", f"{l2['emulated'][name]['loads']:.1%}",
+         f"{real['loads']:.1%}", "fitted" if name in l2["fitted_on"] else ""]
+        for name, real in l2["settings"].items()
+    ]  # fmt: skip
+    speedups = [row["speedup"] for row in sums["rows"]]
+    return section(
+        "## Caches and aggregation",
+        "Share of sectors that hit L2 in a gather of rows of a graph (`aggregate`), by the emulator's L2 and by Nsight "
+        f"Compute on an {l2['machine']['gpu']}, over the two knobs of mini-batches. One number, how many consecutive "
+        "CTAs an SM gets, was fitted to two of the settings:",
+        table(["setting", "all, emulator", "all, ncu", "loads, emulator", "loads, ncu", ""], rows),
+        source("h200_l2", "l2_on_gpu.py"),
+        f"`aggregate` of {sums['columns']} float32 columns over {sums['nodes']:,} nodes on an {sums['gpu']}, as "
+        "called, against the fastest of torch.sparse.mm, segment_reduce, index_add and PyTorch Geometric's scatter: "
+        f"geometric mean of {len(speedups)} cases on ten graphs {geometric_mean(speedups):.2f}. *Copy*: unique bytes "
+        "per second over those of a copy; rows that are read again count once, so it falls with re-use. Whole graphs "
+        "with hubs are slower than torch.sparse.mm: a row with many neighbours is one CTA's.",
+        table(["graph", "rows of", "edges", "ours, us", "best other, us", "speed-up", "copy"], _aggregations(sums)),
+        source("h200_aggregate", "aggregate_on_gpu.py"),
+    )
+
+
+def _aggregations(sums: Any) -> list[list[str]]:
+    found = []
+    for row in sums["rows"]:
+        graph, _, case = row["case"].partition(" ")
+        ours = min(us for side, us in row["us"].items() if side.startswith("."))
+        other = min(us for side, us in row["us"].items() if not side.startswith("."))
+        found.append(
+            [graph, case, f"{row['edges']}", f"{ours:.1f}", f"{other:.1f}", f"{row['speedup']:.2f}",
+             f"{row['share_of_copy']:.2f}"]
+        )  # fmt: skip
+    return found
+
+
+def mini_batches_on_gpu() -> str:
+    """Training by policy of mini-batches on a GPU."""
+    results = [row.result for row in sweep.read_rows(RESULTS / "h200_minibatches.jsonl")]
+    drawing = sum(one.sample_s or 0 for one in results) / sum(one.epoch_s or 1 for one in results)
+    return section(
+        "### On a GPU",
+        f"Graphs of eight to nine million edges, 512 features, batches of 4,096 roots, on an {results[0].device}; "
+        "batches drawn by torch on the GPU, seconds to find communities there counted. Means over the seeds that were "
+        "run. **COMM-RAND is not faster here.** An epoch takes the same time whatever the policy: a batch is bound "
+        f"by the launches of its small kernels ({drawing:.0%} of the time is drawing), not by the bytes of its rows, "
+        "which fall fourfold; and where labels follow communities, uniform batches converge within an epoch, before "
+        "communities are found. Accuracy behaves as published: within half a point at (0.125, 0.9), lost at the "
+        "structural end where communities are weak.",
+        comm_rand_on_gpu.tabulate(results),
+        "Source: `results/h200_minibatches.jsonl`, `tests/bench/comm_rand_on_gpu.py --epochs 40 --patience 5`, "
+        f"{dict(_versions('h200_minibatches'))['date'][:10]}.",
+    )
+
+
+def _versions(name: str) -> list[list[str]]:
+    first: list[list[str]] = json.loads((RESULTS / f"{name}.jsonl").read_text().split("\n", 1)[0])["record"]["versions"]
+    return first
+
+
+def mini_batches() -> str:
+    """Rows, hits, epochs and accuracy by policy of mini-batches, from the CPU."""
+    results = [row.result for row in sweep.read_rows(RESULTS / "cpu_minibatches.jsonl")]
+    first = results[0].training
+    return section(
+        "## Mini-batches of graphs",
+        f"Policies of mini-batches on three generated graphs of about 12,000 nodes and 100,000 to 170,000 edges, with "
+        f"{first.model}, on a CPU. Counted: unique rows of a batch, label entropy; by a model of a cache of 256 "
+        "KiB: hits. Trained until validation had not risen for "
+        f"{first.patience} epochs; *epochs*: until validation over all neighbours was within 0.7 points of the best "
+        "of uniform batches with the same seed, where every seed was; *points*: test accuracy less that of uniform "
+        "batches. Only the first graph has strong communities (modularity "
+        f"{results[0].modularity:.2f}; the others {', '.join(_modularities(results)[1:])}): without them, following "
+        "them saves few rows and costs accuracy.",
+        comm_rand_on_gpu.tabulate(results),
+        "Source: `results/cpu_minibatches.jsonl`, `tests/bench/comm_rand_on_gpu.py --small --device cpu --epochs 40 "
+        "--patience 4 --communities louvain`.",
+    )
+
+
+def _modularities(results: list[Any]) -> list[str]:
+    return [f"{value:.2f}" for value in dict.fromkeys(result.modularity for result in results)]
