@@ -8,7 +8,8 @@
 A result is the share of the best: the best time of all over the best found after 5, 10, 15, 20, 30 and 60 tries. A
 failing program is a try like any other. Every strategy runs without priors; with priors that were fitted on the other
 landscapes ("problem"); and with priors fitted on landscapes of other families only, so that no product of another size
-or dtype is known when a product is searched ("family"). `run` writes each strategy's rows as they come and goes on
+or dtype is known when a product is searched ("family"); and with the order of the planner's ladder as the prior
+("planner"). `run` writes each strategy's rows as they come and goes on
 where it was stopped. Nothing is compiled or run; no GPU.
 """
 
@@ -39,11 +40,24 @@ from workbench.policies.search import (
     MemoryLog,
     Screen,
     load_strategy,
+    planner_order,
     run_search,
     share_of_best,
 )
-from workbench.policies.search.priors import ProgramPriors, combine, modelled_priors, prior_of, slowdown_rows
+from workbench.policies.search.priors import (
+    ProgramPriors,
+    combine,
+    modelled_priors,
+    order_priors,
+    prior_of,
+    slowdown_rows,
+)
+from workbench.problems import inspection
+from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.planner import write_program
+from workbench.proposers.recognition import recognise
 from workbench.records.search import Prior, SearchBudget
+from workbench.tuning.plan import ARCH, DEVICE
 
 RESULTS = Path(__file__).parent / "results" / "search_on_landscapes.json"
 MODELLED = Path(__file__).parent / "results" / "search_modelled.jsonl.gz"  # of model_priors.py
@@ -51,7 +65,7 @@ LEAST_ROWS = 200
 SEEDS = 20
 SCREENS = (0.0, 0.5, 1.0, 1.645, 2.0, 3.0)  # standard deviations to the optimistic end
 STRATEGIES = ("random", "greedy", "hill-climb", "annealing", "halving", "tpe", "bayes", "tree")
-PRIORS = ("none", "problem", "family")
+PRIORS = ("none", "problem", "family", "planner")
 FOREST = Path(__file__).parent / "results" / "search_priors.json.gz"  # of the command `priors`
 SAME = {  # problem files that compute what another one computes at other sizes, or nearly so
     "square_matmul": "matmul",
@@ -88,18 +102,37 @@ def make_priors(out: Path, kinds: Sequence[str]) -> None:
         for kind in kinds:
             if name in document.get(kind, {}):
                 continue
+            if kind == "planner":
+                found: Priors = order_priors(plan(place), place.rows)
+                said = f"{sum(prior.log_speedup > -0.3 for prior in found.values())} programs of its ladder"
+                keep_priors(document, out, kind, name, found, said)
+                continue
             others = [
                 one
                 for one in rows
                 if one.landscape != name and (kind == "problem" or families[one.landscape] != families[name])
             ]
             fitted = ProgramPriors().fit_rows(others)
-            document.setdefault(kind, {})[name] = {
-                program: [round(prior.log_speedup, 4), round(prior.deviation, 4), prior.source]
-                for program, prior in fitted.predict_place(place).items()
-            }
-            out.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
-            print(name, kind, f"fitted on {len(others)} rows, factor {fitted.factor:.2f}", flush=True)
+            said = f"fitted on {len(others)} rows, factor {fitted.factor:.2f}"
+            keep_priors(document, out, kind, name, fitted.predict_place(place), said)
+
+
+def keep_priors(document: Json, out: Path, kind: str, name: str, found: Priors, said: str) -> None:
+    """Write a landscape's priors to the file."""
+    document.setdefault(kind, {})[name] = {
+        program: [round(prior.log_speedup, 4), round(prior.deviation, 4), prior.source]
+        for program, prior in found.items()
+    }
+    out.write_bytes(gzip.compress(json.dumps(document).encode(), 9, mtime=0))
+    print(name, kind, said, flush=True)
+
+
+def plan(place: Landscape) -> tuple[str, ...]:
+    """The measured programs of the planner's ladder, in its order."""
+    facts = inspection.inspect(place.problem())
+    found = recognise(facts)
+    context = Context(found=found, precision=place.facts["precision"], arch=ARCH, device=DEVICE, facts=facts)
+    return planner_order(place, [write_program(found, rung, ARCH) for rung in ladder(context)])
 
 
 def read_modelled(path: Path = MODELLED) -> dict[str, dict[str, tuple[float, float]]]:
@@ -121,7 +154,7 @@ def read_priors(path: Path | None) -> dict[str, dict[str, Priors]]:
         kind: {
             name: combine(
                 {program: prior_of(at, wide, source) for program, (at, wide, source) in rows.items()},
-                modelled.get(name, {}),
+                {} if kind == "planner" else modelled.get(name, {}),
             )
             for name, rows in places.items()
         }

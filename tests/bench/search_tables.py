@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 AFTER = (5, 10, 15, 20, 30, 60)
-KINDS = {"none": "none", "problem": "other problems", "family": "other families"}
+KINDS = {"none": "none", "problem": "other problems", "family": "other families", "planner": "planner"}
 TREE, GREEDY = "tree", "greedy"
 Json = dict[str, Any]
 
@@ -154,7 +154,7 @@ def format_tables(found: Json, tuned_on: int) -> str:
         "the half that constants were tuned on": names[::tuned_on],
         "the other half": [name for at, name in enumerate(names) if at % tuned_on],
     }
-    for kind in ("problem", "family"):
+    for kind in ("problem", "family", "planner"):
         for what, mine in halves.items():
             said = judge_aims(shares, mine, kind)
             if said:

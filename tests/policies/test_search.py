@@ -317,3 +317,33 @@ def test_a_stop_in_the_middle_of_a_try_is_written_down_and_the_try_comes_first_t
     assert [e.result for e in log.events() if e.kind == "tried"] == [
         e.result for e in whole.events() if e.kind == "tried"
     ]
+
+
+THIRD = """
+from workbench.policies.search import Stop, Try
+
+
+class Last:
+    name = "last"
+
+    def __init__(self, priors=False):
+        self.constants = {"priors": priors}
+
+    def choose(self, tree, space, numbers):
+        left = [one for one in space.roots() if one.key not in tree.keys]
+        return Try(candidate=left[-1]) if left else Stop(reason="done")
+"""
+
+
+def test_a_strategy_of_another_package_is_found(
+    place: Landscape, space: LandscapeSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_search.py").write_text(THIRD)
+    facts = tmp_path / "acme_search-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-search\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[workbench.search_strategies]\nlast = acme_search:Last\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "last" in strategy_names()
+    tree = search(place, space, load_strategy("last"), MemoryLog(), 3)
+    assert [node.candidate for node in tree.walk()] == list(space.roots())[:-4:-1]

@@ -26,6 +26,7 @@ from workbench.structure.kernels.ranking import ProgramRanker
 TREES = 50
 FOLDS = 4  # of the calibration
 CAP = 1.5  # log of a slow-down above which all are equally bad: a search does not care how bad (inferred)
+OTHERS = 0.3  # log of how much slower a program is that the planner does not name (inferred)
 LEAST = 0.05  # standard deviation of a prior at least (inferred)
 COMPILED = ("registers", "spilled bytes", "shared bytes")  # known after compiling only
 FOREST = "recorded times of other problems"
@@ -133,10 +134,13 @@ def modelled_priors(seconds: Mapping[str, tuple[float, float]], source: str = "t
 
 
 def order_priors(
-    order: Sequence[str], step: float = 0.02, spread: float = 0.4, source: str = "planner"
+    order: Sequence[str], others: Iterable[str] = (), source: str = "planner", step: float = 0.02, spread: float = 0.4
 ) -> dict[str, Prior]:
-    """Priors of programs in a planner's order: each is expected a step worse than the one before (inferred)."""
-    return {program: prior_of(-step * at, spread, source) for at, program in enumerate(order)}
+    """Priors of programs in a planner's order: each is expected a step worse than the one before (inferred), and the
+    others, which the planner does not name, `OTHERS` worse than its first one.
+    """
+    rest = {program: prior_of(-OTHERS, 1.5 * spread, source) for program in others}
+    return rest | {program: prior_of(-step * at, spread, source) for at, program in enumerate(order)}
 
 
 def combine(*sources: Priors) -> dict[str, Prior]:
