@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from axe import serious_violations
-from lab import STEP_MS, open_notebook, theme, wait_status, write_notebook
+from lab import STEP_MS, open_notebook, run_all, save, theme, wait_status, write_notebook
 
 SETUP = """
 from workbench import Session
@@ -110,6 +111,24 @@ def test_a_search_is_steered_by_keyboard(browser_page: Any, server: Any, artefac
     item(page, 2).focus()
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(KEY_MS) < 400  # a busy machine; two frames are 33
+
+
+def test_a_search_in_the_background_is_drawn_in_its_cell_and_kept(browser_page: Any, server: Any) -> None:
+    page, path = browser_page, server.root / "background.ipynb"
+    start = "%load_ext workbench\n%cutegen problem softmax --executor replay\n%cutegen search-tree start --trials 6"
+    write_notebook(path, start, "%cutegen search-tree prune 1 by hand")
+    open_notebook(page, server.lab(path.name))
+    run_all(page)
+    page.locator(".jp-OutputArea-output", has_text="pruned: by hand").first.wait_for(timeout=STEP_MS)
+    page.locator(".jp-Cell").first.locator(".jp-OutputArea-output", has_text="6 of 6 trials").first.wait_for(
+        timeout=STEP_MS
+    )
+    save(page)
+    first, second = nbformat.read(path, as_version=4).cells
+    drawn = [output.data for output in first.outputs if "6 of 6 trials" in output.get("data", {}).get("text/plain", "")]
+    assert len(drawn) == 1 and "image/svg+xml" in drawn[0] and "pruned: by hand" in drawn[0]["text/plain"]
+    assert not [output for output in first.outputs if "the search begins" in str(output)]
+    assert "pruned: by hand" in str(second.outputs)
 
 
 def run_all_but_first(page: Any) -> None:
