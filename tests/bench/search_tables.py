@@ -139,7 +139,8 @@ def list_wins(shares: Json, names: Sequence[str], kind: str) -> list[str]:
                     (
                         float(gap[place, at]),
                         f"{strategy}{'' if own == 'none' else ' with priors'} on {names[place]} "
-                        f"after {AFTER[at]}: {np.nanmean(other[place, :, at]):.3f} against {tree[place, :, at].mean():.3f}",
+                        f"after {AFTER[at]}: {np.nanmean(other[place, :, at]):.3f} against "
+                        f"{tree[place, :, at].mean():.3f}",
                     )
                 )
     return [text for _, text in sorted(said, reverse=True)]
@@ -153,8 +154,8 @@ def format_tables(found: Json, tuned_on: int) -> str:
     """Everything as Markdown."""
     shares, names = found["shares"], list_landscapes(found["shares"])
     parts = [
-        "Mean share of the best, with the interval of 95 % over the seeds. With priors the seed decides little but ties,"
-        " so the interval says nothing of other problems:",
+        "Mean share of the best, with the interval of 95 % over the seeds. With priors the seed decides little but"
+        " ties, so the interval says nothing of other problems:",
         share_table(shares, names),
         "The constants of the tree were chosen on every second landscape; what it consists of was developed with all of"
         " them in view, so the other half is no unseen set. Only rows that are correct were counted for the time model"
