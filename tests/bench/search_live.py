@@ -7,9 +7,9 @@ over torch eager.
     python tests/bench/search_live.py --table FILE.jsonl
 
 A problem is a name of the package or a file, such as those of tests/bench/problems or of a checkout of KernelBench. The
-planner's first choice is measured first, and every search starts from it. NAME/none is a strategy without priors. A row per search goes to --out as it is made;
-a file of rows is continued. Each row has the device, versions and the date. Times are as called, by the session's
-verdicts; `eager_s` is torch's time in the run that measured the best version.
+planner's first choice is measured first, and every search starts from it. NAME/none is a strategy without priors. A row
+per search goes to --out as it is made; a file of rows is continued. Each row has the device, versions and the date.
+Times are as called, by the session's verdicts; `eager_s` is torch's time in the run that measured the best version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a search expects of programs: advice on the parent first, the ladder's order, recorded times of other problems."""
+"""What a search expects of programs: advice on the parent, the ladder's order, recorded times of other problems."""
 
 from __future__ import annotations
 

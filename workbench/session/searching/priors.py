@@ -1,8 +1,8 @@
 """What is expected of a program before it is tried: the planner's model, advice on its parent, its parent's time; on a
 Hopper GPU the recorded times of other problems.
 
-All are logarithms of the problem's speed of light over a time, so that they can be compared; with recorded times, of the
-best time over a time. Inferred constants are named below.
+All are logarithms of the problem's speed of light over a time, so that they can be compared; with recorded times, of
+the best time over a time. Inferred constants are named below.
 """
 
 from __future__ import annotations
