@@ -38,7 +38,12 @@ from workbench.executors.gpu.presence import gpus_to_use
 from workbench.landscapes import table
 from workbench.tuning import plan as tuning_plan
 from workbench.tuning.files import start_file
-from workbench.tuning.plan import MOST, TuningPlan, list_tasks, plan_problem
+from workbench.tuning.plan import MOST, TuningPlan, TuningProblem, list_tasks, plan_problem
+
+
+def list_folder(folder: Path) -> list[TuningProblem]:
+    """The problem files of a folder, products in TF32."""
+    return [TuningProblem(path.stem, str(path), "tf32") for path in sorted(folder.glob("*.py"))]
 
 
 def planned(arguments: argparse.Namespace) -> list[TuningPlan]:
@@ -46,7 +51,8 @@ def planned(arguments: argparse.Namespace) -> list[TuningPlan]:
 
     What --kept holds of this code is not planned again.
     """
-    chosen = [place for place in places() if any(place.name.startswith(name) for name in arguments.only.split(","))]
+    of = list_folder(arguments.folder) if arguments.folder else places()
+    chosen = [place for place in of if any(place.name.startswith(name) for name in arguments.only.split(","))]
     path = arguments.kept / f"plans-{tuning_plan.code_hash()}.pickle.gz" if arguments.kept else None
     known: dict[str, TuningPlan | str] = (
         pickle.loads(gzip.decompress(path.read_bytes())) if path and path.exists() else {}
@@ -87,6 +93,9 @@ def main() -> int:
         "--kept", type=Path, help="folder for plans and what is compiled (default: one that is removed at the end)"
     )
     parser.add_argument("--only", default="", help="names of problems, or how they begin")
+    parser.add_argument(
+        "--folder", type=Path, help="problem files instead of the problems whose landscapes are shipped"
+    )
     parser.add_argument("--most", type=int, default=0, help="configurations of a problem")
     parser.add_argument("--done", type=Path, nargs="*", default=[], help="files whose rows are not measured again")
     parser.add_argument("--plan", action="store_true")
