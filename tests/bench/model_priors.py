@@ -1,11 +1,13 @@
 """Modelled times of many rows of landscapes, as a search's priors: no row of the same family helped to fit the model.
 
-    python tests/bench/model_priors.py --fit results/landscape_counts.jsonl.gz --predict search_counts.jsonl [--steps 30]
+    python tests/bench/model_priors.py --fit results/landscape_counts.jsonl.gz --predict search_counts.jsonl
 
-Divides the families of problems (`family_of` in search_on_landscapes.py) into folds. For each fold the constants and the
-covariance of the time model are fitted on rows of the other folds' families (fit_time_model.py), and every row of a
-family is then predicted from rows of other families. The deviation of a prediction is the process's, times a factor for
-which 90 % of the rows of the other families lie in the interval, each problem's mean error taken off. No GPU.
+`search_modelled.jsonl.gz` came with `--steps 20 --rows 20`.
+
+Divides the families of problems (`family_of` in search_on_landscapes.py) into folds. For each fold the constants and
+the covariance of the time model are fitted on rows of the other folds' families (fit_time_model.py), and every row of
+a family is then predicted from rows of other families. The deviation of a prediction is the process's, times a factor
+for which 90 % of the rows of the other families lie in the interval, each problem's mean error taken off. No GPU.
 """
 
 from __future__ import annotations

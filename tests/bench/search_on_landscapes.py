@@ -16,6 +16,7 @@ where it was stopped. Nothing is compiled or run; no GPU.
 from __future__ import annotations
 
 import argparse
+import functools
 import gzip
 import json
 import re
@@ -136,7 +137,7 @@ def plan(place: Landscape) -> tuple[str, ...]:
 
 
 def read_modelled(path: Path = MODELLED) -> dict[str, dict[str, tuple[float, float]]]:
-    """Predictions of the time model, fitted on other families: problem -> program -> (seconds, deviation of its log)."""
+    """What the time model says, fitted on other families: problem -> program -> (seconds, deviation of their log)."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     with gzip.open(path, "rt") as lines:
         for row in map(json.loads, lines):
@@ -177,7 +178,7 @@ def run(arguments: argparse.Namespace) -> None:
     places = large_places()
     priors = read_priors(arguments.priors) if {*arguments.kinds} - {"none"} else {}
     spaces = {
-        (name, kind): LandscapeSpace(place, priors.get(kind, {}).get(name))
+        (name, kind): LandscapeSpace(place, None if kind == "none" else priors[kind][name])
         for name, place in places.items()
         for kind in arguments.kinds
         if kind == "none" or kind in priors
@@ -197,7 +198,8 @@ def run(arguments: argparse.Namespace) -> None:
 def screen(arguments: argparse.Namespace) -> None:
     """Random searches of 60 candidates, with and without screening: what is saved, and what is kept."""
     found, places, priors = read_results(arguments.out), large_places(), read_priors(arguments.priors)
-    for kind, of in priors.items():
+    for kind in [kind for kind in arguments.kinds if kind in priors]:
+        of = priors[kind]
         spaces = {name: LandscapeSpace(place, of[name]) for name, place in places.items()}
         rows: Json = {}
         for width in SCREENS:
@@ -214,7 +216,7 @@ def screen(arguments: argparse.Namespace) -> None:
             }
             print(kind, width, rows[str(width)], flush=True)
         found.setdefault("screening", {})[kind] = rows
-    write_results(arguments.out, found)
+        write_results(arguments.out, found)
 
 
 def screen_one(space: LandscapeSpace, place: Landscape, width: float, seed: int) -> tuple[float, float]:
@@ -228,10 +230,14 @@ def screen_one(space: LandscapeSpace, place: Landscape, width: float, seed: int)
             load_strategy("random"),
             log,
             seed=seed,
-            should_stop=lambda log=log: sum(event.kind == "tried" for event in log.events()) >= max(AFTER),  # type: ignore[misc]
+            should_stop=functools.partial(_has_tried, log, max(AFTER)),
         )
         best[screened] = tree
     return best[True].screened / max(AFTER), best[False].best_s / best[True].best_s
+
+
+def _has_tried(log: MemoryLog, number: int) -> bool:
+    return sum(event.kind == "tried" for event in log.events()) >= number
 
 
 def read_results(path: Path) -> Json:

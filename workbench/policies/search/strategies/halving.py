@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping
 
@@ -40,13 +39,13 @@ class SuccessiveHalving:
         found = options(tree, space)
         if not found:
             return write_more(tree, space)
-        bracket, place = divmod(len(tree.tried), self.keep)
         if not self.priors:
             return take(found, False, numbers)
-        assert tree.setup is not None
-        drawn = sorted(found, key=lambda one: _draw(f"{tree.setup and tree.setup.seed}-{bracket}-{one.candidate.key}"))
-        size = min(len(drawn), self.keep * self.eta - place)
-        return max(drawn[: math.ceil(size)], key=prior_of).action(f"bracket {bracket + 1}")
+        bracket, place = divmod(len(tree.tried), self.keep)
+        seed = tree.setup.seed if tree.setup is not None else 0
+        drawn = sorted(found, key=lambda one: _draw(f"{seed}-{bracket}-{one.candidate.key}"))
+        size = self.keep * self.eta - place  # those of the bracket that are left
+        return max(drawn[:size], key=prior_of).action(f"bracket {bracket + 1}")
 
 
 def _draw(text: str) -> float:
