@@ -12,6 +12,7 @@ from workbench.errors import UserError, WorkbenchError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.plugins import DEFAULTS
 from workbench.policies.search import SearchTree, Space, Strategy, load_strategy, run_search
+from workbench.policies.search.fitted import RecordedPriors, fit_recorded
 from workbench.profilers.counters import profile_full_size
 from workbench.protocols import Executor, Options
 from workbench.records import Diagnosis, Event, record
@@ -30,6 +31,7 @@ from workbench.session.searching.steering import Steer, steer
 from workbench.session.searching.store_log import StoreLog
 
 FIELDS = ("by", "aim", "options", "fresh", "workers")  # of a request, that a call may name
+RECORDED_ARCH = "sm_90a"  # of the programs in the shipped landscapes
 TRIALS = 20  # of a search without a budget
 
 
@@ -163,11 +165,19 @@ class Searching:
         executor, log = self.parts.testing.executor, self.log
         return ProgramSpace(
             self.parts.proposing.make_ask(None),
-            ProgramPriors(bound.bound_s if bound is not None else None, self._advise),
+            ProgramPriors(bound.bound_s if bound is not None else None, self._advise, self._fit_recorded(setup)),
             (program, verdict.time_s if verdict is not None else None) if program is not None else None,
             least_s,
             answers=lambda program: executor.can_answer(log.problem, log.device, log.arch, program),
         )
+
+    def _fit_recorded(self, setup: SearchSetup) -> RecordedPriors | None:
+        """Priors from the recorded times of other problems, where times are measured on a Hopper GPU as those were."""
+        is_like = self.parts.testing.executor.device_name() is not None and self.log.arch == RECORDED_ARCH
+        if not is_like or not dict(setup.constants).get("priors"):
+            return None
+        self.log.notify(Event(kind="running", message="learning from the recorded times of other problems"))
+        return fit_recorded(self.log.problem, self.log.facts)
 
     def _advise(self, number: int) -> Diagnosis | None:
         """What probes advise on a version by the counts of its first test that has them. Nothing that other sessions
