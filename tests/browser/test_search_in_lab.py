@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import nbformat
 from axe import serious_violations
-from lab import STEP_MS, open_notebook, theme, wait_status, write_notebook
+from lab import STEP_MS, open_notebook, run_all, save, theme, wait_status, write_notebook
 
 SETUP = """
 from workbench import Session
@@ -30,6 +31,22 @@ for n in range(1, 1001):
 session.search_tree = lambda: tree
 panel.search = search_view.search_view(session)
 """
+PRUNE = """
+import time
+from workbench.errors import UserError
+for _ in range(600):  # until the first trial is done
+    try:
+        if session.search_tree().trials:
+            break
+    except UserError:
+        pass
+    time.sleep(0.1)
+%cutegen search-tree prune 1 by hand
+"""
+# both cells of the notebook show the pruned node, and the first the end of the search; a picture has no text in the page
+DRAWN = """() => { const cells = window.jupyterapp.shell.currentWidget.context.model.toJSON().cells.map(
+    cell => JSON.stringify(cell.outputs));
+    return cells.every(text => text.includes('pruned: by hand')) && cells[0].includes('is used up'); }"""
 FOCUSED = "() => document.activeElement?.getAttribute('data-item')"
 # the time of a key until the page is drawn again, in ms
 KEY_MS = """() => new Promise(done => {
@@ -68,6 +85,7 @@ def test_a_search_is_steered_by_keyboard(browser_page: Any, server: Any, artefac
     assert page.evaluate(FOCUSED) == "2"
 
     page.keyboard.press("p")
+    wait_status(page, "pin: node 2")
     item(page, 2).filter(has_text="pinned").wait_for(timeout=STEP_MS)
     assert page.evaluate(FOCUSED) == "2"  # the new tree keeps the focus
     page.keyboard.press("p")
@@ -110,6 +128,21 @@ def test_a_search_is_steered_by_keyboard(browser_page: Any, server: Any, artefac
     item(page, 2).focus()
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(KEY_MS) < 400  # a busy machine; two frames are 33
+
+
+def test_a_search_in_the_background_is_drawn_in_its_cell_and_kept(browser_page: Any, server: Any) -> None:
+    page, path = browser_page, server.root / "background.ipynb"
+    start = "%load_ext workbench\n%cutegen problem softmax --executor replay\n%cutegen search-tree start --trials 6"
+    write_notebook(path, start, PRUNE)
+    open_notebook(page, server.lab(path.name))
+    run_all(page)
+    page.wait_for_function(DRAWN, timeout=2 * STEP_MS)
+    save(page)
+    first, second = nbformat.read(path, as_version=4).cells
+    drawn = [output.data for output in first.outputs if "6 of 6 trials" in output.get("data", {}).get("text/plain", "")]
+    assert len(drawn) == 1 and "image/svg+xml" in drawn[0] and "pruned: by hand" in drawn[0]["text/plain"]
+    assert not [output for output in first.outputs if "the search begins" in str(output)]
+    assert "pruned: by hand" in str(second.outputs)
 
 
 def run_all_but_first(page: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from test_chain import BROKEN, GOOD, LINE, change, whole
 
 from workbench import problems
-from workbench.errors import BudgetExceeded
+from workbench.errors import BudgetExceeded, UserError
 from workbench.policies.search import SearchTree
 from workbench.records.search import SearchBudget
 from workbench.session import Session
@@ -59,6 +59,8 @@ def test_tokens_end_a_search(server: Any, session: Session) -> None:
     server.play(*(program(f".threads({threads})") for threads in (64, 128, 256, 512)))
     tree = session.search("random", SearchBudget(tokens=300), by="llm")
     assert tree.stopped == "the budget of 300 tokens is used up" and (tree.trials, tree.tokens) == (2, 300)
+    with pytest.raises(UserError, match="a budget in dollars needs the model's prices"):
+        session.search("random", SearchBudget(usd=1.0), by="llm")
     session.model(budget_tokens=10)
     with pytest.raises(BudgetExceeded):
         session.search("random", SearchBudget(tokens=900), by="llm")

@@ -75,6 +75,14 @@ def test_an_order_that_does_not_fit_is_one_line(panel: Panel, order: dict[str, o
     assert said in steer(panel, **order) and panel.live["message"]["kind"] == "error"
 
 
+def test_another_search_goes_on_for_so_many_trials(panel: Panel) -> None:
+    before = panel.controller.session.search_tree().trials
+    panel._on_message(panel, {"command": "search", "steps": 2}, [])
+    wait_for(lambda: panel.live["busy"])
+    wait_for(lambda: not panel.live["busy"])
+    assert f"{before + 2} of {before + 2} trials" in panel.search["head"]
+
+
 def test_without_a_search_orders_say_so(tmp_path: Path) -> None:
     with Session.create("softmax", root=tmp_path, executor="replay") as session:
         panel = Panel(session)

@@ -154,6 +154,12 @@ def test_an_order_that_does_not_fit_is_one_line(session: Session) -> None:
         assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=r"no search is called 'deep'; there are: .*tree"):
         session.search("deep", 2)
+    for budget, said in (
+        (SearchBudget(joules=5.0), "a budget in joules needs a GPU"),
+        (SearchBudget(tokens=5), "planner spends no tokens"),
+    ):
+        with pytest.raises(UserError, match=said):
+            session.search("random", budget)
     with pytest.raises(UserError, match="aims at time or energy"):
         session.search("random", 2, aim="space")
 

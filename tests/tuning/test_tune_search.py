@@ -59,7 +59,9 @@ def test_a_search_measures_what_its_strategy_chooses_and_goes_on(
 def test_neighbours_differ_in_one_setting_and_the_order_is_a_prior(
     plan: TuningPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.tuning.searching.fit_on_others", lambda key: None)  # as without scikit-learn
+    monkeypatch.setattr(
+        "workbench.tuning.searching.fit_recorded", lambda problem, facts: None
+    )  # as without scikit-learn
     space = PlanSpace(plan, priors=True)
     roots = space.roots()
     assert [one.text for one in roots] == list(plan.programs)

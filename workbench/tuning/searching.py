@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from workbench import landscapes
 from workbench.analysis import devices, speed_of_light
-from workbench.errors import Unavailable, UserError
+from workbench.errors import UserError
 from workbench.executors.gpu.presence import device_at_hand, gpus_to_use, why_no_gpu
 from workbench.landscapes import own_folder
 from workbench.landscapes.keys import format_settings
@@ -25,12 +25,12 @@ from workbench.policies.search import (
     load_strategy,
     run_search,
 )
+from workbench.policies.search.fitted import fit_on_others, fit_recorded
 from workbench.policies.search.landscape_space import group_neighbours, result_of
-from workbench.policies.search.priors import ProgramPriors, order_priors
+from workbench.policies.search.priors import order_priors
 from workbench.policies.search.protocols import Evaluator, SearchLog, ShouldStop, Space
 from workbench.records import record
 from workbench.records.search import NodeResult, Prior, SearchBudget, SearchCandidate, SearchEvent
-from workbench.structure.kernels.landscape_rows import problem_attributes
 from workbench.tuning.files import start_file
 from workbench.tuning.plan import DEVICE, TuningPlan
 from workbench.tuning.tune import TuneRequest, measure_alone, measured_rows, plan_apart
@@ -112,15 +112,6 @@ def search_plan(plan: TuningPlan, measure: Measure, log: SearchLog, wanted: Tune
     return Searched(tree=tree, place=plan.place.name, source=source)
 
 
-def fit_on_others(key: str) -> ProgramPriors | None:
-    """Priors from the recorded times of all problems but the one of this key; None without scikit-learn."""
-    others = [(name, place) for name, place in landscapes.landscapes().items() if place.key != key]
-    try:
-        return ProgramPriors().fit(others)
-    except Unavailable:
-        return None
-
-
 class PlanSpace:
     """The configurations of a tuning plan. Two are neighbours if they differ in one setting.
 
@@ -165,12 +156,10 @@ class PlanSpace:
 
 
 def _expect(plan: TuningPlan) -> Mapping[str, Prior]:
-    work = next((one for one in plan.facts.work if one.case == "full"), None)
-    fitted = fit_on_others(plan.key) if work is not None else None
-    if fitted is None or work is None:
+    fitted = fit_recorded(plan.problem, plan.facts)
+    if fitted is None:
         return order_priors(plan.programs)
-    attributes = problem_attributes(work.flops, work.least_bytes, plan.place.precision, plan.facts.kind)
-    return fitted.predict(plan.programs, attributes)
+    return dict(zip(plan.programs, fitted.predict(plan.programs), strict=True))
 
 
 class _Measuring:

@@ -57,10 +57,11 @@ class LiveEvaluator:
         version = self.log.version(version.number)
         found = describe_result(version, screened=reason)
         settle(self.deciding, version, found)
-        proposal, now = version.proposal, self._read_joules()
+        proposal, now, calls = version.proposal, self._read_joules(), self.log.store.exchanges()
+        writing = sum(calls[number].seconds for number in proposal.exchanges)
         return dataclasses.replace(
             found,
-            seconds=time.perf_counter() - start,
+            seconds=time.perf_counter() - start + writing,
             spent_joules=now - joules if now is not None and joules is not None else 0.0,
             tokens=(proposal.tokens_in or 0) + (proposal.tokens_out or 0),
             usd=proposal.cost_usd or 0.0,

@@ -12,6 +12,7 @@ from workbench.errors import UserError, WorkbenchError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.plugins import DEFAULTS
 from workbench.policies.search import SearchTree, Space, Strategy, load_strategy, run_search
+from workbench.policies.search.fitted import RecordedPriors, fit_recorded
 from workbench.profilers.counters import profile_full_size
 from workbench.protocols import Executor, Options
 from workbench.records import Diagnosis, Event, record
@@ -30,6 +31,7 @@ from workbench.session.searching.steering import Steer, steer
 from workbench.session.searching.store_log import StoreLog
 
 FIELDS = ("by", "aim", "options", "fresh", "workers")  # of a request, that a call may name
+RECORDED_ARCH = "sm_90a"  # of the programs in the shipped landscapes
 TRIALS = 20  # of a search without a budget
 
 
@@ -84,6 +86,7 @@ class Searching:
         inner = self._choose_emulator()
         stop = self.parts.testing.context.stop
         budget = request.budget or (SearchBudget(trials=TRIALS) if not log.events() else None)
+        self._check_budget(budget, setup)
         self._running = space
         try:
             with Prefetching(inner, choose_workers() if request.workers is None else request.workers) as emulator:
@@ -111,6 +114,19 @@ class Searching:
             self.log.add_event(Event(kind="note", message=said))
         return tree
 
+    def _check_budget(self, budget: SearchBudget | None, setup: SearchSetup) -> None:
+        """Raise `UserError` for a limit that would never be reached, since nothing counts towards it."""
+        needs_model = plugins.load("proposer", setup.expander).needs_model
+        if budget is None:
+            return
+        if budget.joules is not None and self.parts.testing.executor.device_name() is None:
+            raise UserError("a budget in joules needs a GPU, whose counter tells them: give trials or seconds")
+        if (budget.tokens is not None or budget.usd is not None) and not needs_model:
+            raise UserError(f"{setup.expander} spends no tokens and no dollars: give trials or seconds")
+        prices = self.parts.proposing.model.values
+        if budget.usd is not None and None in (prices.get("price_in"), prices.get("price_out")):
+            raise UserError("a budget in dollars needs the model's prices: --price-in and --price-out")
+
     def _find(self, request: SearchRequest, strategy: Strategy) -> tuple[int, SearchSetup]:
         """(number, setup) of the last search if it began as is asked for, else of a new one."""
         base = self.log.baseline
@@ -131,7 +147,8 @@ class Searching:
         return last + 1, setup
 
     def _log_of(self, search: int) -> StoreLog:
-        if search not in self._logs:
+        """The log of a search; in a session that is open for reading, as another process has written it by now."""
+        if search not in self._logs or not self.log.store.write:
             self._logs[search] = StoreLog(self.log, search)
         return self._logs[search]
 
@@ -148,11 +165,19 @@ class Searching:
         executor, log = self.parts.testing.executor, self.log
         return ProgramSpace(
             self.parts.proposing.make_ask(None),
-            ProgramPriors(bound.bound_s if bound is not None else None, self._advise),
+            ProgramPriors(bound.bound_s if bound is not None else None, self._advise, self._fit_recorded(setup)),
             (program, verdict.time_s if verdict is not None else None) if program is not None else None,
             least_s,
             answers=lambda program: executor.can_answer(log.problem, log.device, log.arch, program),
         )
+
+    def _fit_recorded(self, setup: SearchSetup) -> RecordedPriors | None:
+        """Priors from the recorded times of other problems, where times are measured on a Hopper GPU as those were."""
+        is_like = self.parts.testing.executor.device_name() is not None and self.log.arch == RECORDED_ARCH
+        if not is_like or not dict(setup.constants).get("priors"):
+            return None
+        self.log.notify(Event(kind="running", message="learning from the recorded times of other problems"))
+        return fit_recorded(self.log.problem, self.log.facts)
 
     def _advise(self, number: int) -> Diagnosis | None:
         """What probes advise on a version by the counts of its first test that has them. Nothing that other sessions

@@ -59,13 +59,14 @@ class ProgramSpace:
     def _list_roots(self, start: tuple[str, float | None] | None) -> tuple[SearchCandidate, ...]:
         found: dict[str, SearchCandidate] = {}
         if start is not None:
-            self._add(found, start[0], "the version that the search started from", self._priors.of_time(start[1]))
+            prior = self._priors.of_time(canonical(start[0]), start[1])
+            self._add(found, start[0], "the version that the search started from", prior)
         climbs = self._ask.arch != "sm_90a"  # a ladder begins with its simplest rung; for Hopper with its choice
         for place, rung in enumerate(self._rungs):
             if not any(call.name in self._banned for call in rung.calls):
                 rank = len(self._rungs) - 1 - place if climbs else place
                 program = write_program(self._found, rung, self._ask.arch)
-                self._add(found, program, rung.title, self._priors.of_rung(rung, rank))
+                self._add(found, program, rung.title, self._priors.of_rung(canonical(program), rung, rank))
         return tuple(found.values())
 
     def _add(self, found: dict[str, SearchCandidate], program: str, title: str, prior: Prior | None) -> None:

@@ -48,7 +48,8 @@ def describe_event(event: SearchEvent) -> str:
     if result is not None:
         time = f" {result.time_s * 1e6:.4g} us" if result.time_s else ""
         how = "screened out" if result.screened else result.outcome
-        return f"{place} (v{result.version}): {how}{time}" + (f"; {result.message}" if result.message else "")
+        number = f" (v{result.version})" if result.version is not None else ""
+        return f"{place}{number}: {how}{time}" + (f"; {result.message}" if result.message else "")
     if event.kind == "opened":
         place = f"{len(event.candidates)} new below {place}"
     text = " ".join(filter(None, (event.kind, place, named)))

@@ -74,7 +74,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         out, line = _split_out(line)
         command = line.strip().partition(" ")[0]
         try:
-            with _progress_line(self, command):
+            with contextlib.nullcontext() if _draws_itself(line) else _progress_line(self):
                 result = dispatch.run(line, cell, self)
         except WorkbenchError as error:  # also for a stop: the rest of the cell must not run
             closed = self._drop_session() if command == "problem" else ""
@@ -106,8 +106,14 @@ def is_interactive() -> bool:
     return bool(getattr(getattr(get_ipython(), "kernel", None), "_allow_stdin", False))
 
 
+def _draws_itself(line: str) -> bool:
+    """Whether a command has an output that shows its progress, which clearing the progress line would remove."""
+    command, *words = line.split() or [""]
+    return command == "search-tree" or (command == "run" and any(word.startswith("--search") for word in words))
+
+
 @contextlib.contextmanager
-def _progress_line(state: CutegenMagics, command: str) -> Iterator[None]:
+def _progress_line(state: CutegenMagics) -> Iterator[None]:
     """Show the progress in one line, and remove it at the end. Nothing is shown without a user."""
     if not is_interactive():
         yield

@@ -72,7 +72,12 @@ def _node_row(row: Row, tree: SearchTree, kept: bool) -> NodeRow:
 def run_search(session: Session, message: Message, by: str) -> str:
     """Search, or go on with the last search that began so, for some more trials; returns what is to be said."""
     trials = max(1, min(MOST_TRIALS, read_number(message.get("steps") or 20)))
-    return summarise(session.search(budget=trials, by=by))
+    before = 0
+    with contextlib.suppress(UserError):  # no search yet, or one that was changed
+        tree = session.search_tree()
+        if tree.setup is not None and (tree.setup.strategy, tree.setup.seed, tree.setup.expander) == ("tree", 0, by):
+            before = tree.trials
+    return summarise(session.search(budget=before + trials, by=by))
 
 
 def steer(session: Session, message: Message) -> str:
