@@ -13,6 +13,7 @@ from typing import Any
 
 import energy_tables
 import probe_tables
+import search_tables
 from graph_tables import caches, mini_batches, mini_batches_on_gpu
 from page_parts import RESULTS, geometric_mean, load, section, source, table, time
 
@@ -290,9 +291,18 @@ def recorded_sessions() -> str:
     )
 
 
+def searches() -> str:
+    """Strategies of search on recorded landscapes."""
+    return section(
+        "## Searches on recorded landscapes",
+        search_tables.describe_searches(load("search_on_landscapes")),
+        source("search_on_landscapes", "search_on_landscapes.py"),
+    )
+
+
 SECTIONS: tuple[Callable[[], str], ...] = (
     nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy,
-    advice, recorded_sessions, caches, mini_batches, mini_batches_on_gpu,
+    advice, recorded_sessions, searches, caches, mini_batches, mini_batches_on_gpu,
 )  # fmt: skip
 
 
