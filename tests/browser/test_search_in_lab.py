@@ -43,7 +43,7 @@ for _ in range(600):  # until the first trial is done
     time.sleep(0.1)
 %cutegen search-tree prune 1 by hand
 """
-# both cells of the notebook show the pruned node, the first the end of the search; a picture has no text in the page
+# both cells of the notebook show the pruned node, the first the end of the search; a picture has no page text
 DRAWN = """() => { const cells = window.jupyterapp.shell.currentWidget.context.model.toJSON().cells.map(
     cell => JSON.stringify(cell.outputs));
     return cells.every(text => text.includes('pruned: by hand')) && cells[0].includes('is used up'); }"""
