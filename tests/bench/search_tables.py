@@ -193,9 +193,9 @@ def describe_searches(found: Json) -> str:
     shares, names = found["shares"], list_landscapes(found["shares"])
     parts = [
         f"Share of the best recorded time after so many tries, in the mean over {len(names)} landscapes of at least "
-        "200 rows, with the interval of 95 % over the seeds. Priors are fitted on the other problems, or on problems "
-        "of other families only. The gain comes from the priors: with the same ones, trying in their order is as good as "
-        "the tree.",
+        "200 rows, with the interval of 95 % over the seeds. Priors are fitted on the other problems, or on "
+        "problems of other families only. The gain comes from the priors: with the same ones, trying in their order "
+        "is as good as the tree.",
         share_table(shares, names),
     ]
     for kind in ("problem", "family"):
