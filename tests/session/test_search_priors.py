@@ -10,7 +10,7 @@ from workbench.policies.search import SearchNode, SearchTree
 from workbench.problems import inspection, load
 from workbench.records import Advice, Ask, Diagnosis, Move
 from workbench.records.search import NodeResult, Prior
-from workbench.session.searching.priors import ProgramPriors
+from workbench.session.searching.priors import SessionPriors
 from workbench.session.searching.programs import ProgramSpace
 
 BOUND_S = 1e-3
@@ -51,7 +51,7 @@ def ask() -> Ask:
 
 
 def make_space(ask: Ask, recorded: Recorded | None = None, gain: float = 2.0) -> ProgramSpace:
-    priors = ProgramPriors(BOUND_S, lambda number: diagnosis(gain), recorded)  # type: ignore[arg-type]
+    priors = SessionPriors(BOUND_S, lambda number: diagnosis(gain), recorded)  # type: ignore[arg-type]
     return ProgramSpace(ask, priors, None, BOUND_S, answers=lambda program: True)
 
 

@@ -61,17 +61,17 @@ def find_missing(lines: Array, masks: Array, capacity: int) -> Array:
     return missing
 
 
-def find_missing_by_half(lines: Array, masks: Array, far: Array, capacity: int) -> Array:
+def find_missing_by_half(lines: Array, masks: Array, halves: Array, capacity: int) -> Array:
     """As `find_missing`, of a cache of two partitions that have half of the capacity each.
 
-    `far` says which half of the SMs each request comes from (0 or 1). A partition serves the requests of its own half,
-    and those of the other half to the lines at home in it; all of these, also what the other half has a copy of.
+    `halves` says which half of the SMs each request comes from (0 or 1). A partition serves the requests of its own
+    half, and those of the other half to the lines at home in it: all of these, also what the other half has a copy of.
     """
     home = spread_over_sets(lines, 2)
     missing = np.zeros(len(lines), dtype=np.uint8)
     for half in (0, 1):
-        served = np.flatnonzero((far == half) | (home == half))
+        served = np.flatnonzero((halves == half) | (home == half))
         found = find_missing(lines[served], masks[served], capacity // 2)
-        own = far[served] == half
+        own = halves[served] == half
         missing[served[own]] = found[own]
     return missing

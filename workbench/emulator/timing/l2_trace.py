@@ -4,7 +4,7 @@ A CTA's loads go through the L1 of its SM first (cache_model). What is left, its
 of that CTA. CTAs go to the SMs in turn, `IN_TURN` to each, and start in order, as many at once as the device holds;
 each makes one request a turn, and the next CTA starts when one has ended. Half of the SMs are beside each partition of
 L2. All this order is inferred; IN_TURN was fitted to two settings of a gather on an H200 (tests/bench/l2_on_gpu.py) and
-holds on four others. Where the case is a shrunk one, the cache, the SMs and the number of CTAs in flight are the same
+checked on four others. Where the case is a shrunk one, the cache, the SMs and the number of CTAs in flight are the same
 share of the device's, so that data that does not fit at full size does not fit here.
 """
 

@@ -24,7 +24,7 @@ from workbench.session.searching.evaluator import LiveEvaluator
 from workbench.session.searching.guesses import guess_next
 from workbench.session.searching.models import ModelSpace
 from workbench.session.searching.prefetching import Prefetching, choose_workers
-from workbench.session.searching.priors import ProgramPriors
+from workbench.session.searching.priors import SessionPriors
 from workbench.session.searching.programs import ProgramSpace
 from workbench.session.searching.standing import crown
 from workbench.session.searching.steering import Steer, steer
@@ -165,7 +165,7 @@ class Searching:
         executor, log = self.parts.testing.executor, self.log
         return ProgramSpace(
             self.parts.proposing.make_ask(None),
-            ProgramPriors(bound.bound_s if bound is not None else None, self._advise, self._fit_recorded(setup)),
+            SessionPriors(bound.bound_s if bound is not None else None, self._advise, self._fit_recorded(setup)),
             (program, verdict.time_s if verdict is not None else None) if program is not None else None,
             least_s,
             answers=lambda program: executor.can_answer(log.problem, log.device, log.arch, program),

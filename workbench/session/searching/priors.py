@@ -39,7 +39,7 @@ class PriorSettings:
     advised_loss: float = 0.2  # half the interval below an advised gain
 
 
-class ProgramPriors:
+class SessionPriors:
     """Priors of a problem's programs. `bound_s` is its speed of light in seconds; without it there are no priors."""
 
     def __init__(

@@ -19,7 +19,7 @@ from workbench.proposers.recognition import Unrecognised
 from workbench.records import Ask, Move
 from workbench.records.search import Prior, SearchCandidate
 from workbench.session.searching.candidates import key_of_program
-from workbench.session.searching.priors import ProgramPriors
+from workbench.session.searching.priors import SessionPriors
 
 
 class ProgramSpace:
@@ -35,7 +35,7 @@ class ProgramSpace:
     def __init__(
         self,
         ask: Ask,
-        priors: ProgramPriors,
+        priors: SessionPriors,
         start: tuple[str, float | None] | None,
         least_s: float | None,
         answers: Callable[[str], bool],
