@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from workbench import landscapes
 from workbench.analysis import coverage, devices, integrity, speed_of_light, statistics
@@ -17,6 +18,7 @@ from workbench.records import (
     Job,
     Outcome,
     Provenance,
+    Ratio,
     RecordedTime,
     Trial,
     Verdict,
@@ -67,6 +69,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         distinguishable=compared.distinguishable,
         suspect=integrity.doubts(outcome, bound, timed.seconds, job.facts.work),
         speedup_interval=compared.interval,
+        speedup_of=compared.of,
         recorded_speedup=_recorded_speedup(before, recorded),
         disturbed=disturbed,
         doubts=(
@@ -181,6 +184,7 @@ class _Comparison:
     speedup: float | None = None
     distinguishable: bool | None = None
     interval: tuple[float, float] | None = None
+    of: Literal["kernels", "calls"] = "kernels"
 
 
 def _compare(job: Job, outcome: Outcome, timed: _Time, parent: Trial | None, disturbed: tuple[str, ...]) -> _Comparison:
@@ -192,12 +196,13 @@ def _compare(job: Job, outcome: Outcome, timed: _Time, parent: Trial | None, dis
     if timed.provenance == "modelled":
         return _compare_modelled(job, outcome, parent.outcome)
     limit = DISTURBED if disturbed else 1.0
-    ratio = next((one for one in outcome.ratios if one.against == "parent"), None)
+    ratio = _find_ratio(outcome)
     if ratio is not None:
         return _Comparison(
             speedup=ratio.ratio,
             distinguishable=ratio.low > limit or ratio.high < 1 / limit,
             interval=(ratio.low, ratio.high),
+            of=ratio.of,
         )
     before = parent.outcome.timing
     if outcome.timing is None or before is None or before.cold_l2 != outcome.timing.cold_l2:
@@ -214,6 +219,15 @@ def _compare(job: Job, outcome: Outcome, timed: _Time, parent: Trial | None, dis
         distinguishable=low > limit or high < 1 / limit,
         interval=(low, high),
     )
+
+
+def _find_ratio(outcome: Outcome) -> Ratio | None:
+    """The ratio to the parent that decides: of whole calls where the GPU waits for the host with either of the two,
+    else of kernels.
+    """
+    ratios = {one.of: one for one in outcome.ratios if one.against == "parent"}
+    waits = any(timing is not None and timing.waits_for_host for timing in (outcome.timing, outcome.rival_timing))
+    return (ratios.get("calls") if waits else None) or ratios.get("kernels")
 
 
 def _compare_modelled(job: Job, outcome: Outcome, before: Outcome) -> _Comparison:

@@ -28,6 +28,7 @@ from workbench.records import (
     Proposal,
     Spent,
     StoredProfile,
+    TorchCompile,
     Trial,
     Version,
 )
@@ -49,6 +50,7 @@ class Meta(TypedDict, total=False):
     constraints: list[str]
     cold_l2: bool
     allow_torch: bool
+    torch_compile: TorchCompile
     llm: dict[str, ModelValue]  # settings of the language model
     spent: Spent
     accept_rule: str  # by which versions are accepted (policies.accept_rules); "" and absent are the default

@@ -220,7 +220,7 @@ def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
     found = from_plain(old, Timing)
     assert found.method == "events" and found.per_round == 0 and found.launch_overhead_s is None and found.doubts == ()
     plain = to_plain(JOB)
-    later = ("cold_l2", "allow_torch", "full_sample", "rival")
+    later = ("cold_l2", "allow_torch", "full_sample", "rival", "compiled")
     assert set(later) <= set(plain)
     before = {key: value for key, value in plain.items() if key not in later}
     inner = {"problem": ("tie", "vary", "keep", "modules"), "facts": ("sizes", "form")}
@@ -238,6 +238,29 @@ def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
         != content_hash(JOB)
         != content_hash(dataclasses.replace(JOB, rival=Candidate(source="x")))
     )
+
+
+def whole_calls(kernels: float, calls: float, host_s: float) -> Outcome:
+    """A run beside a parent: the ratios of the kernels' times and of whole calls, and what a launch takes the host."""
+    ratios = (
+        Ratio(against="parent", ratio=kernels, low=kernels * 0.99, high=kernels * 1.01),
+        Ratio(against="parent", ratio=calls, low=calls * 0.99, high=calls * 1.01, of="calls"),
+    )
+    return outcome(1e-3, ratios, launch_overhead_s=host_s, call_s=1e-3 + host_s)
+
+
+def test_whole_calls_decide_where_the_gpu_waits_for_the_host() -> None:
+    parent = Trial(outcome=outcome(2e-3), verdict=judge(JOB, outcome(2e-3), None), at="")
+    busy, idle = (judge(JOB, whole_calls(2.0, 0.8, host), parent) for host in (1e-5, 4e-3))
+    assert busy.speedup == 2.0 and busy.basis == "measured"
+    assert idle.speedup == 0.8 and idle.distinguishable
+    assert idle.basis == "measured, of whole calls, because the GPU waits for the host"
+
+
+def test_a_call_that_is_shorter_than_its_kernels_is_suspect() -> None:
+    found = judge(JOB, outcome(1e-3, call_s=5e-4), None)
+    assert any("less than the 1000.0 us of its kernels" in doubt for doubt in found.suspect)
+    assert not any("its kernels" in doubt for doubt in judge(JOB, outcome(1e-3, call_s=1.1e-3), None).suspect)
 
 
 def test_a_new_timing_survives_the_store() -> None:
@@ -290,6 +313,7 @@ def test_a_measured_verdict_says_how_and_what_it_leaves_out() -> None:
         1e-3,
         (Ratio(against="eager", ratio=1.5, low=1.49, high=1.51),),
         launch_overhead_s=12e-6,
+        call_s=1.012e-3,
         surroundings=(DeviceState(at_s=0.0, sm_clock_mhz=1980, power_w=300.0, temperature_c=40),),
         doubts=("it was loud",),
         notes=("timed with events, not a graph: it allocates",),
@@ -308,6 +332,7 @@ def test_a_measured_verdict_says_how_and_what_it_leaves_out() -> None:
         "events, cold L2, 40 samples in 8 rounds",
         "the host 12 µs; no part of the time",
         "1980 MHz",
+        "from an idle GPU, host included: 1.012 ms",
         "disturbed: it was loud",
         "note: timed with events",
     ):

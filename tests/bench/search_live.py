@@ -2,14 +2,16 @@
 over torch eager.
 
     python tests/bench/search_live.py PROBLEM... --out $OUT/search.jsonl [--strategies tree,random/none,bayes/none]
-        [--seeds 3] [--trials 20] [--executor auto] [--precision fp32] [--limit-s 1500]
+        [--seeds 3] [--trials 20] [--executor auto] [--precision tf32] [--search-s 100] [--limit-s 1500]
     python tests/bench/search_live.py relu --executor replay --trials 5 --seeds 1      (recorded times, no GPU)
     python tests/bench/search_live.py --table FILE.jsonl
 
 A problem is a name of the package or a file, such as those of tests/bench/problems or of a checkout of KernelBench. The
 planner's first choice is measured first, and every search starts from it. NAME/none is a strategy without priors. A row
 per search goes to --out as it is made; a file of rows is continued. Each row has the device, versions and the date.
-Times are as called, by the session's verdicts; `eager_s` is torch's time in the run that measured the best version.
+`first_s` and `best_s` are the kernels' times by the session's verdicts. The best version is measured again at the end,
+in one run with torch eager and torch.compile: `again` has the kernels' times and those of whole calls of all three (by
+`Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that verdict by phase.
 """
 
 from __future__ import annotations
@@ -28,15 +30,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench import problems
+from workbench.analysis.call_times import time_columns
 from workbench.errors import WorkbenchError
 from workbench.policies.search import SearchTree
+from workbench.records.search import SearchBudget
 from workbench.session import Session
 
 Json = dict[str, Any]
+LEAST_S = 40.0  # no search begins with less time left
 
 
-def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.Namespace) -> Json:
-    """The row of one search."""
+def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.Namespace, seconds: float) -> Json:
+    """The row of one search, which takes so many seconds at most, besides the first and the last verdict."""
     loaded = problems.load(problem, precision=arguments.precision)
     with (
         tempfile.TemporaryDirectory() as root,
@@ -47,14 +52,32 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
         if first is None:
             raise WorkbenchError("the planner writes nothing for this problem")
         session.judge(first.number)
+        session.torch_compile = "never"
         name, _, kind = strategy.partition("/")
-        tree = session.search(name, arguments.trials, seed=seed, priors=kind != "none")
+        first_verdict_s = time.perf_counter() - start
+        budget = SearchBudget(trials=arguments.trials, seconds=seconds)
+        tree = session.search(name, budget, seed=seed, priors=kind != "none")
         best = tree.best.result if tree.best is not None else None
-        outcome = session.version(best.version).trials[-1].outcome if best is not None and best.version else None
-        eager = outcome.reference_timing if outcome is not None else None
-        verdict = first.trials[-1].verdict
+        searched_s = time.perf_counter() - start
+        verdict = session.version(first.number).trials[-1].verdict
+        times = [one for one in (verdict.time_s, best.time_s if best is not None else None) if one]
+        is_better = best is not None and best.time_s == min(times, default=None)
+        chosen = best.version if best is not None and is_better and best.version else first.number
+        again: Json = {}
+        if verdict.time_provenance == "measured":
+            session.torch_compile = "now"
+            trial = session.test(chosen)
+            again = {
+                **time_columns(trial.outcome),
+                "kernels_s": trial.verdict.time_s,
+                "bound_s": trial.verdict.bound.bound_s if trial.verdict.bound else None,
+                "waits_for_host": trial.outcome.timing.waits_for_host if trial.outcome.timing else None,
+                "correct": trial.verdict.correct,
+                "notes": list(trial.outcome.timing.notes) if trial.outcome.timing else [],
+            }
+        last = session.version(chosen).trials[-1].outcome
         return {
-            "problem": problem,
+            "problem": Path(problem).stem,
             "precision": arguments.precision,
             "strategy": strategy,
             "seed": seed,
@@ -63,11 +86,18 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
             "screened": tree.screened,
             "failed": sum(tree.nodes[number].failed for number in tree.tried),
             "first_s": verdict.time_s,
-            "best_s": best.time_s if best is not None else None,
+            "best_s": min(times, default=None),
             "provenance": verdict.time_provenance,
-            "eager_s": eager.median_s if eager is not None else None,
-            "best": tree.best.candidate.text if tree.best is not None and tree.best.candidate is not None else "",
+            "again": again,
+            "phases": [[name, round(seconds, 2)] for name, seconds in last.phases],
+            "first": first.proposal.title,
+            "best": tree.best.candidate.text
+            if is_better and tree.best is not None and tree.best.candidate
+            else "first",
+            "first_correct": verdict.correct,
             "curve": best_so_far(tree),
+            "first_verdict_s": round(first_verdict_s, 1),
+            "searched_s": round(searched_s, 1),
             "wall_s": round(time.perf_counter() - start, 1),
             "device": session.device,
             "executor": session.executor_name,
@@ -97,15 +127,18 @@ def measure(arguments: argparse.Namespace, out: Path) -> None:
     for seed in range(arguments.seeds):
         for problem in arguments.problems:
             for strategy in arguments.strategies.split(","):
-                if (problem, arguments.precision, strategy, seed, arguments.trials) in done:
+                if (Path(problem).stem, arguments.precision, strategy, seed, arguments.trials) in done:
                     continue
-                if time.monotonic() - start > arguments.limit_s:
+                left = arguments.limit_s - (time.monotonic() - start)
+                if left < LEAST_S:
                     print("the time is up; the same command continues")
                     return
                 try:
-                    row = search_problem(problem, strategy, seed, arguments)
+                    row = search_problem(problem, strategy, seed, arguments, min(arguments.search_s, left / 2))
                 except WorkbenchError as error:
                     print(f"{problem}: {error}", flush=True)
+                    with out.with_suffix(".failed").open("a") as file:
+                        file.write(json.dumps({"problem": Path(problem).stem, "error": str(error)}) + "\n")
                     continue
                 with out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -119,21 +152,29 @@ def tabulate(rows: Sequence[Json]) -> str:
     for row in rows:
         if row["first_s"] and row["best_s"]:
             groups[row["strategy"]].append(row)
-    head = ["strategy", "searches", "trials", "screened", "over the planner's first", "over torch eager", "best of all"]
+    head = [
+        "strategy",
+        "searches",
+        "trials",
+        "screened",
+        "over the planner's first",
+        "over torch eager, as called",
+        "best of all",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     least = {
         problem: min(row["best_s"] for row in rows if row["problem"] == problem and row["best_s"])
         for problem in {row["problem"] for row in rows if row["best_s"]}
     }
     for strategy, mine in groups.items():
-        timed = [row for row in mine if row["eager_s"]]
+        timed = [row["again"] for row in mine if row["again"].get("eager_call_s") and row["again"].get("call_s")]
         cells = [
             strategy,
             str(len(mine)),
             f"{sum(row['trials'] for row in mine) / len(mine):.1f}",
             f"{sum(row['screened'] for row in mine) / len(mine):.1f}",
             f"{geometric_mean([row['first_s'] / row['best_s'] for row in mine]):.3f}",
-            f"{geometric_mean([row['eager_s'] / row['best_s'] for row in timed]):.3f}" if timed else "-",
+            f"{geometric_mean([one['eager_call_s'] / one['call_s'] for one in timed]):.3f}" if timed else "-",
             f"{geometric_mean([least[row['problem']] / row['best_s'] for row in mine]):.3f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
@@ -154,6 +195,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--executor", default="auto")
     parser.add_argument("--precision", default="declared")
+    parser.add_argument("--search-s", type=float, default=1e6, help="most seconds of a search")
     parser.add_argument("--limit-s", type=float, default=1500)
     parser.add_argument("--out", default="search.jsonl")
     parser.add_argument("--table", metavar="FILE")

@@ -22,6 +22,7 @@ import pytest
 
 from workbench import problems
 from workbench.executors.gpu.benchmark import KEPT_TIMED, ROUNDS, Run, round_shape
+from workbench.executors.gpu.contestants import CALLS
 from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs.folder import prepare
 from workbench.executors.jobs.rpc import SocketChannel, derive_seed, requests
@@ -57,6 +58,8 @@ class Play:
         lost: str = "",
         lost_at: str = "trial",
         full: bool = False,
+        host_s: float = 10e-6,
+        compiles: str = "",
     ) -> None:
         self.root, self.seconds, self.captured, self.wrong_at, self.lost, self.lost_at, self.full = (
             root,
@@ -67,12 +70,13 @@ class Play:
             lost_at,
             full,
         )
+        self.host_s, self.compiles = host_s, compiles  # the latter: "" never, "yes", or why it fails
         self.log: list[tuple[str, dict[str, Any]]] = []
         self.lines: dict[str, SocketChannel] = {}
         self.taken: dict[str, int] = dict.fromkeys(seconds, 0)
         self.checked = 0
         self.refused: tuple[str, ...] = ()  # cases
-        for role in seconds:
+        for role in (role for role in seconds if role != "compiled"):
             folder = root / role
             (folder / "given").mkdir(parents=True)
             (folder / "scratch").mkdir()
@@ -87,7 +91,7 @@ class Play:
                 self.log.append((role, dict(order)))
                 if self.lost == role and order["do"] == self.lost_at:
                     return
-                answer(self.said(role, order))
+                answer(self.said("compiled" if order.get("program") == "compiled" else role, order))
                 if order["do"] == "end":
                     return
 
@@ -105,6 +109,10 @@ class Play:
             }
         if order["do"] == "sample":
             return self.sample(role)
+        if order["do"] == "call_times":
+            return {"taken": [self.sample(role)["s"] + self.host_s for _ in range(order["count"])]}
+        if order["do"] == "compile" and self.compiles != "yes":
+            return {"error": self.compiles}
         if order["do"] == "samples" and self.full:
             return {"error": "out of memory"}
         if order["do"] == "samples":
@@ -125,11 +133,12 @@ class Play:
                     }
                 ]
             }
-        return {"gpu": "a GPU", "cuda": "13"} if order["do"] == "open" else {}
+        about = {"gpu": "a GPU", "cuda": "13", "compiles": bool(self.compiles)}
+        return about if order["do"] == "open" else {}
 
     def sample(self, role: str) -> dict[str, float]:
         self.taken[role] += 1
-        return {"s": self.seconds[role](self.taken[role]), "wall": 1.0, "host": 10e-6}
+        return {"s": self.seconds[role](self.taken[role]), "wall": 1.0, "host": self.host_s}
 
     def run(self, job: Job, look: Callable[[], DeviceState | None] = lambda: None) -> Run:
         run = Run(
@@ -160,7 +169,7 @@ def test_turns_alternate_and_reverse(job: Job, tmp_path: Path) -> None:
         "parent": 40,
         "eager": 40,
     }
-    ratios = {ratio.against: ratio for ratio in result.ratios}
+    ratios = {ratio.against: ratio for ratio in result.ratios if ratio.of == "kernels"}
     assert ratios["parent"].low > 1 and ratios["parent"].ratio == pytest.approx(
         1.02, rel=2e-3
     )  # two percent are told apart
@@ -172,6 +181,29 @@ def test_turns_alternate_and_reverse(job: Job, tmp_path: Path) -> None:
         and not timing.doubts
         and timing.per_round == 5
     )
+
+
+def test_whole_calls_are_timed_beside_kernels_and_compared(job: Job, tmp_path: Path) -> None:
+    seconds = {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3), "compiled": noisy(3, 1.5e-3)}
+    result = Play(tmp_path, seconds, host_s=1e-3, compiles="yes").run(job).result
+    timing = result.timings["candidate"]
+    assert timing.call_s == pytest.approx(2e-3, rel=1e-2) and timing.median_s == pytest.approx(1e-3, rel=1e-2)
+    assert timing.call_low_s is not None and timing.call_high_s is not None
+    assert timing.call_low_s < timing.call_s < timing.call_high_s and len(timing.call_samples_s) == ROUNDS * CALLS
+    ratios = {(ratio.against, ratio.of): ratio.ratio for ratio in result.ratios}
+    assert ratios == {
+        ("eager", "kernels"): pytest.approx(2, rel=1e-2),
+        ("eager", "calls"): pytest.approx(1.5, rel=1e-2),
+        ("compiled", "kernels"): pytest.approx(1.5, rel=1e-2),
+        ("compiled", "calls"): pytest.approx(1.25, rel=1e-2),
+    }
+
+
+def test_where_torch_cannot_compile_the_rest_is_timed_and_it_is_said(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 1e-3), "eager": noisy(2, 2e-3)}, compiles="no C compiler")
+    result = play.run(job).result
+    assert set(result.timings) == {"candidate", "eager"}
+    assert result.timings["eager"].notes == ("torch.compile could not be timed: no C compiler",)
 
 
 def checked_cases(play: Play) -> list[str]:
@@ -211,7 +243,7 @@ def test_the_same_version_twice_is_not_told_apart(job: Job, tmp_path: Path) -> N
 def test_drift_cancels_out_of_the_ratio_and_is_said(job: Job, tmp_path: Path) -> None:
     play = Play(tmp_path, {"candidate": lambda n: 1e-3 * (1 + 0.004 * n), "eager": lambda n: 2e-3 * (1 + 0.004 * n)})
     result = play.run(job).result
-    (ratio,) = result.ratios
+    (ratio,) = (one for one in result.ratios if one.of == "kernels")
     assert ratio.low < 2 < ratio.high and ratio.high - ratio.low < 0.05
     assert any("drifted" in doubt for doubt in result.timings["candidate"].doubts)
 
@@ -277,7 +309,7 @@ def test_a_parent_that_fails_now_is_left_out_and_named(job: Job, tmp_path: Path,
         lost_at=lost_at,
     )
     result = play.run(job).result
-    assert [ratio.against for ratio in result.ratios] == ["eager"]
+    assert {ratio.against for ratio in result.ratios} == {"eager"}
     assert any("parent version was not timed again" in note for note in result.timings["candidate"].notes)
 
 
@@ -323,7 +355,7 @@ def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path
     written = [
         item for item in Planner().propose(Ask(problem=job.problem, facts=job.facts)) if isinstance(item, Proposal)
     ]
-    job = replace(job, candidate=written[-1].candidate, trials=1, timed_calls=2)
+    job = replace(job, candidate=written[-1].candidate, trials=1, timed_calls=2, compiled="now")
     workers = multiprocessing.get_context("forkserver")  # one process imports torch and CuTe DSL for all of them
     workers.set_forkserver_preload([__name__, "torch", "cutlass.cute", "workbench.emulator"])
     lines, processes = {}, {}
@@ -347,7 +379,9 @@ def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path
         "candidate": 2,
         "parent": 2,
         "eager": 2,
+        "compiled": 2,
     }
+    assert all((timing.call_s or 0) > 0 for timing in result.timings.values())
     assert result.timings["candidate"].median_s > 0 and "H200" in result.timings["candidate"].device
     reply = json.loads((tmp_path / "candidate" / "scratch" / "reply.json").read_text())
     assert reply["failure"] is None and reply["builds"]

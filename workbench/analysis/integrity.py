@@ -10,6 +10,9 @@ from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, recor
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
 # shares of a problem's work up to which torch in forward leaves no doubt, and up to which it is not refused (inferred)
 TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
+# a whole call by the host's clock over its kernels' time by events: below it one of the two is not true (inferred: with
+# an idle GPU before it a call finds a clock that is up to 1.25 times higher)
+SHORT_CALL = 0.7
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
 
 
@@ -346,6 +349,11 @@ def _time_doubts(outcome: Outcome, bound: Bound | None, seconds: float | None) -
     if timing.wall_ratio is not None and timing.wall_ratio > WALL_RATIO:
         found.append(
             f"the host clock saw {timing.wall_ratio:.1f}x the time of the events: work outside the timed stream"
+        )
+    if timing.call_s is not None and timing.call_s < SHORT_CALL * timing.median_s:
+        found.append(
+            f"a whole call took {timing.call_s * 1e6:.1f} us by the host's clock, less than the "
+            f"{timing.median_s * 1e6:.1f} us of its kernels: a call ends before its work, or a clock was changed"
         )
     if outcome.failure is None and not any(check.timed for check in outcome.checks):
         found.append("no output of a timed call was checked")

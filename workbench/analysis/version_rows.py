@@ -6,16 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.analysis.call_times import time_columns
 from workbench.records import Proposal, Version
 
 
 def version_rows(versions: Sequence[Version]) -> list[dict[str, object]]:
     """One row per version, by column; None is unknown.
 
-    Times are in seconds, energies in joules of one call, dollars in `cost_usd`. `device` is the GPU whose times they
-    are. Of the measured energy `measured_j` is corrected for the duty cycle and is the sum of `measured_active_j` and
-    `measured_idle_j`; `measured_uncorrected_j` is not corrected. `tokens_in`, `tokens_out` and `cost_usd` are of the
-    model calls of the version's proposal.
+    Times are in seconds: `measured_s` of the kernels, `call_s` of a whole call from an idle GPU, host time included,
+    and both of torch eager (`eager_s`, `eager_call_s`) and torch.compile (`compiled_s`, `compiled_call_s`). Energies
+    are in joules of one call, dollars in `cost_usd`. `device` is the GPU whose times they are. Of the measured energy
+    `measured_j` is corrected for the duty cycle and is the sum of `measured_active_j` and `measured_idle_j`;
+    `measured_uncorrected_j` is not corrected. `tokens_in`, `tokens_out` and `cost_usd` are of the model calls of the
+    version's proposal.
     """
     return [
         {
@@ -42,6 +45,7 @@ def _time_columns(version: Version) -> dict[str, object]:
         "modelled_low_s": found.time_interval[0] if found and found.time_interval else None,
         "modelled_high_s": found.time_interval[1] if found and found.time_interval else None,
         "measured_s": time_s if found and found.time_provenance == "measured" else None,
+        **time_columns(version.trials[-1].outcome if version.trials else None),
         "recorded_s": found.recorded.seconds if found and found.recorded else None,
         "of_bound": found.fraction_of_bound if found else None,
         "speedup": found.speedup if found else None,

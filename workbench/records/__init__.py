@@ -8,7 +8,7 @@ device's rates) or `measured` (by a clock on a GPU). The three never share a fie
 from __future__ import annotations
 
 from workbench.records.advice import NO_ROOM, Advice, Bottleneck, Diagnosis, Experience, Measure, Move, Severity
-from workbench.records.base import Mode, Precision, Provenance, Scalar, Settings, Stage, record
+from workbench.records.base import Mode, Precision, Provenance, Scalar, Settings, Stage, TorchCompile, record
 from workbench.records.conversation import Message, Reply, Spent, ToolCall
 from workbench.records.history import Ask, Bound, Decision, Event, RecordedTime, Trial, Verdict, Version
 from workbench.records.launch import (
@@ -99,6 +99,7 @@ __all__ = [
     "Timeline",
     "Timing",
     "ToolCall",
+    "TorchCompile",
     "TorchWork",
     "Trial",
     "Verdict",

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar, dataclass_transform
 Provenance = Literal["counted", "modelled", "measured"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "mixed", "declared"]
 Mode = Literal["train", "eval"]
+TorchCompile = Literal["later", "now", "never"]
 Stage = Literal["source", "import", "compile", "launch", "run", "check", "time", "integrity", "limits"]
 Scalar = bool | int | float | str | None
 Settings = tuple[tuple[str, Scalar], ...]

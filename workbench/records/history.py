@@ -80,6 +80,14 @@ class Verdict:
     refused: str = ""  # set for a time below the device's limit; only a person can accept it, with force
     energy: EnergyEstimate | None = field(default=None, metadata=LATER)  # beside a modelled time
     energy_note: str = field(default="", metadata=LATER)  # why there is no modelled energy beside a modelled time
+    # the times that `speedup` compares: of kernels, or of whole calls where the GPU waits for the host
+    speedup_of: Literal["kernels", "calls"] = field(default="kernels", metadata=LATER)
+
+    @property
+    def basis(self) -> str:
+        """What a speed-up rests on: the provenance of the times, and which times decided if not those of kernels."""
+        calls = ", of whole calls, because the GPU waits for the host" if self.speedup_of == "calls" else ""
+        return f"{self.time_provenance}{calls}"
 
 
 @record

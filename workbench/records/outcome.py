@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from workbench.records.base import LATER, Provenance, record
+from workbench.records.base import LATER, Provenance, TorchCompile, record
 from workbench.records.launch import Failure, Finding, KernelBuild, Launch
 from workbench.records.problem import Facts, Problem
 from workbench.records.proposal import Candidate
@@ -109,16 +109,28 @@ class Timing:
     surroundings: tuple[DeviceState, ...] = ()
     notes: tuple[str, ...] = ()  # deviations from the requested protocol, with reasons
     doubts: tuple[str, ...] = ()  # why the times may be unreliable: other work on the device, drift, throttling
+    # seconds of a call as a model sees it, from an idle GPU to the end of its kernels, host time included
+    call_samples_s: tuple[float, ...] = field(default=(), metadata=LATER)  # round after round
+    call_s: float | None = field(default=None, metadata=LATER)  # their median
+    call_low_s: float | None = field(default=None, metadata=LATER)  # 95 % interval, as that of `median_s`
+    call_high_s: float | None = field(default=None, metadata=LATER)
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether the host takes longer to enqueue a call than its kernels take: in a stream of calls the GPU waits."""
+        return self.launch_overhead_s is not None and self.launch_overhead_s > self.median_s
 
 
 @record
 class Ratio:
     """Speed-up of a candidate over another program, timed in alternating rounds; above 1 is faster."""
 
-    against: Literal["eager", "parent"]
+    against: Literal["eager", "parent", "compiled"]
     ratio: float  # of the medians
     low: float  # 95 % interval: bootstrap over pairs of rounds, widened by the difference between processes
     high: float
+    # the times that are compared: those of the kernels, or of whole calls, host time included
+    of: Literal["kernels", "calls"] = field(default="kernels", metadata=LATER)
 
 
 @record
@@ -154,6 +166,9 @@ class Job:
     full_sample: bool = field(default=True, metadata=LATER)
     # the parent version, timed again in alternation with the candidate
     rival: Candidate | None = field(default=None, metadata=LATER)
+    # when torch.compile of the reference is timed too: from the problem's second job in this process on, because
+    # it takes seconds to compile; at once; or never
+    compiled: TorchCompile = field(default="later", metadata=LATER)
 
 
 @record
@@ -177,6 +192,7 @@ class Outcome:
     timing: Timing | None = None
     reference_timing: Timing | None = None  # torch eager, by the same protocol, in alternating rounds
     rival_timing: Timing | None = None  # the parent version, likewise
+    compiled_timing: Timing | None = field(default=None, metadata=LATER)  # torch.compile of the reference, likewise
     ratios: tuple[Ratio, ...] = ()
     unmapped_parameters: tuple[str, ...] = ()
     output_text: str = ""  # what the candidate printed, cut to a limit

@@ -140,9 +140,9 @@ class Deciding:
             return self.log.reject(version.number, "no time to compare")
         contradiction = describe_contradiction(verdict)
         if verdict.speedup > 1 and verdict.distinguishable:
-            reason = f"{verdict.speedup:.2f}x faster than v{base.number} ({verdict.time_provenance}){contradiction}"
+            reason = f"{verdict.speedup:.2f}x faster than v{base.number} ({verdict.basis}){contradiction}"
             return self.accept(version.number, reason=reason)
-        reason = f"{verdict.speedup:.2f}x of v{base.number} ({verdict.time_provenance}), no gain{contradiction}"
+        reason = f"{verdict.speedup:.2f}x of v{base.number} ({verdict.basis}), no gain{contradiction}"
         return self.log.reject(version.number, reason)
 
     def _judge_energy(self, version: Version, base: Version) -> Ruling | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import evaluate
-from workbench.analysis import devices
+from workbench.analysis import call_times, devices
 from workbench.analysis import hunks as hunk_maths
 from workbench.analysis.version_rows import version_rows
 from workbench.codegen import exports
@@ -148,7 +148,8 @@ class SessionLog:
 
         Its files are written to `path` if given, a folder for a form of several; a file that differs stays.
         """
-        source = self.version(reference).proposal.candidate.source
+        version = self.version(reference)
+        source = exports.add_times(version.proposal.candidate.source, _last_times(version))
         gradient = find_gradient(self.facts) if form == "custom-op" else None
         files = exports.write(form, source, self.problem, self.facts, self.device, gradient)
         if path is not None:
@@ -370,6 +371,15 @@ def check_fresh(version: Version, source_hash: str | None) -> None:
     """Raise `StaleDecision` if `source_hash` is given and is not that of the version."""
     if source_hash is not None and source_hash != version.source_hash:
         raise StaleDecision(f"v{version.number} is not the source that was shown; look at it again and decide then")
+
+
+def _last_times(version: Version) -> str:
+    """Where, when and how fast a version was last timed, for the docstring of an export; "" without such a trial."""
+    timed = [trial for trial in version.trials if trial.verdict.correct and trial.outcome.timing is not None]
+    if not timed:
+        return ""
+    outcome, at = timed[-1].outcome, dict(timed[-1].outcome.versions).get("recorded") or timed[-1].at[:10]
+    return f"Measured on {outcome.device}, {at}: {call_times.describe_times(outcome)}."
 
 
 def _is_accepted(version: Version) -> bool:

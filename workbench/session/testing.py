@@ -7,7 +7,7 @@ from workbench.analysis import devices
 from workbench.errors import Unrecorded
 from workbench.executors.jobs.trials import gpu_cases, small_cases
 from workbench.protocols import Executor, RunContext
-from workbench.records import Candidate, Event, Job, Proposal, Trial, Verdict, Version
+from workbench.records import Candidate, Event, Job, Proposal, TorchCompile, Trial, Verdict, Version
 from workbench.records.proposal import HUMAN
 from workbench.session.device import follow_gpu
 from workbench.session.log import Reference, SessionLog
@@ -37,6 +37,15 @@ class TestSettings:
     def allow_torch(self, allow: bool) -> None:
         self.log.store.set_meta({"allow_torch": allow})
 
+    @property
+    def torch_compile(self) -> TorchCompile:
+        """When torch.compile of the problem is timed beside a version on a GPU (`Job.compiled`)."""
+        return self.log.meta.get("torch_compile", "later")
+
+    @torch_compile.setter
+    def torch_compile(self, when: TorchCompile) -> None:
+        self.log.store.set_meta({"torch_compile": when})
+
 
 class Testing(TestSettings):
     """Tests the versions of a log on one executor."""
@@ -64,6 +73,7 @@ class Testing(TestSettings):
             memory_limit_bytes=(64 << 30) if full else (4 << 30),
             cold_l2=self.cold_l2 if full else True,
             allow_torch=self.allow_torch,
+            compiled=self.torch_compile if full else "later",
             rival=rival.proposal.candidate if rival is not None and self._can_time(rival) else None,
         )
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 from workbench.codegen.exports.rows import RowsGradient
 from workbench.errors import UserError
 from workbench.records import Facts, Problem
 
 BENCHMARKS = ("flashinfer-bench", "sol-execbench")  # forms of several files
 FORMS = ("kernelbench", "custom-op", *BENCHMARKS)
+
+
+def add_times(source: str, times: str) -> str:
+    """The file with its measured times as the last paragraph of its docstring; without them, or without a docstring,
+    as it is.
+    """
+    start = re.match(r'(?:#[^\n]*\n|\s*\n)*"""', source)
+    if not times or start is None:
+        return source
+    end = source.index('"""', start.end())
+    head = source[:end].rstrip()
+    return f"{head}\n\n{textwrap.fill(times, 116)}\n{source[end:]}"
 
 
 def write(

@@ -1,4 +1,6 @@
-"""Controls a GPU run from the parent: trials, then rounds in which candidate, torch eager and parent take turns.
+"""Controls a GPU run from the parent: trials, then rounds in which candidate, parent and torch take turns.
+
+Torch runs eagerly, and compiled where that is asked for.
 
 Each of them has a process of its own. A round is a few calls of each, in one order in even rounds and in the reverse
 order in odd ones, so that a linear drift affects all alike. Before each round the referee times a fixed kernel, and
@@ -13,10 +15,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
-from workbench.analysis import statistics, steadiness
+from workbench.analysis import steadiness
 from workbench.errors import ProblemError
+from workbench.executors.gpu.contestants import CALLS, REFERENCES, Contestant, compare_contestants, summarise
 from workbench.executors.gpu.memory import preallocate
 from workbench.executors.jobs.rpc import Channel, Ended, derive_seed, draw_seed
 from workbench.executors.jobs.trials import count_calls, input_seed
@@ -48,20 +51,6 @@ class WrongResult(Exception):
     def __init__(self, failure: Failure | None = None) -> None:
         super().__init__(failure.message if failure else "wrong result")
         self.failure = failure
-
-
-@dataclass(slots=True)
-class Contestant:
-    """One of the programs that take turns, with its times."""
-
-    name: str
-    channel: Channel
-    estimate_s: float = 0.0
-    host_s: list[float] = field(default_factory=list)
-    samples: list[float] = field(default_factory=list)
-    walls: list[float] = field(default_factory=list)
-    calls: int = 1
-    sets: int = 0
 
 
 @record
@@ -125,6 +114,7 @@ class Run:
         self.surroundings: list[DeviceState] = [seen] if seen is not None else []
         self.probes: list[float] = []
         self.quiet_s: float | None = None
+        self.compiles = False  # whether torch.compile takes part
         self.carried = False  # whether the outputs of a call depend on the calls before
 
     def run(self) -> RunResult:
@@ -136,6 +126,7 @@ class Run:
                 model_seed = self.run_trials(case)
                 self._add_phase("trials", start)
                 if self.job.timed_calls and case == self.job.cases[-1]:
+                    self._compile_reference(case, model_seed)
                     start = time.perf_counter()
                     with self.hold():
                         self.time_case(case, model_seed)
@@ -241,14 +232,15 @@ class Run:
         players = [Contestant("candidate", self.candidate), Contestant("eager", self.referee)]
         if self.rival is not None:
             players.insert(1, Contestant("parent", self.rival))
+        if self.compiles:
+            players.append(Contestant("compiled", self.referee))
         for player in list(players):
             request: Json = {"do": "warm_up", "seeds": [draw_seed() for _ in range(WARM_UP)]}
             try:
                 if player.name == "parent" and self.in_turns:
                     self._try_rival(case)
-                said = player.channel.call(
-                    request | ({"case": case, "model_seed": model_seed} if player.name == "eager" else {})
-                )
+                of = {"case": case, "model_seed": model_seed} if player.name in REFERENCES else {}
+                said = player.ask(request | of)
                 player.channel.call({"do": "rest"})
             except Ended as ended:
                 if player.name != "parent":
@@ -257,11 +249,28 @@ class Run:
                 players.remove(player)
                 continue
             if "error" in said:
-                self.result.notes.append(f"torch eager could not be timed: {said['error']}")
-                players.remove(player)
+                self._leave_out(players, player, said["error"])
                 continue
             player.estimate_s, player.host_s = float(said["estimate_s"]), [float(said["host_s"])]
         return players
+
+    def _compile_reference(self, case: str, model_seed: int) -> None:
+        """Compile the reference by torch.compile, if the job asks for its time."""
+        if not self.about.get("compiles"):
+            return
+        start = time.perf_counter()
+        with self.hold(shared=True):
+            said = self.referee.call({"do": "compile", "case": case, "model_seed": model_seed, "seed": draw_seed()})
+        self.compiles = "error" not in said
+        if not self.compiles:
+            self.result.notes.append(f"torch.compile could not be timed: {said['error']}")
+        self._add_phase("torch.compile", start)
+
+    def _leave_out(self, players: list[Contestant], player: Contestant, why: object) -> None:
+        """Go on without torch, eager or compiled."""
+        name = "torch.compile" if player.name == "compiled" else "torch eager"
+        self.result.notes.append(f"{name} could not be timed: {why}")
+        players.remove(player)
 
     def _drop_rival(self, why: str) -> None:
         self.rival = None
@@ -276,7 +285,7 @@ class Run:
         kept = {divmod(n, size) for n in self.rng.sample(range(rounds * size), min(KEPT_TIMED, rounds * size))}
         probes: list[float] = []
         for player in players:
-            player.samples, player.walls, player.calls = [], [], 1
+            player.start_again()
         self.surroundings = self.surroundings[:1]  # that of before
         for number in range(rounds):
             self._probe_device(probes)
@@ -292,9 +301,8 @@ class Run:
                     self._drop_rival(str(ended))
                     players.remove(player)
                     continue
-                if why and player.name == "eager" and method == "events":
-                    self.result.notes.append(f"torch eager could not be timed: {why}")
-                    players.remove(player)
+                if why and (player.name == "compiled" or (player.name == "eager" and method == "events")):
+                    self._leave_out(players, player, why)
                 elif why:
                     return f"{player.name}: {why}" if player.name != "candidate" else why
         self._probe_device(probes)
@@ -315,18 +323,18 @@ class Run:
     def _take_turn(self, player: Contestant, turn: Turn) -> str:
         """Take the samples of one contestant in one round. Returns the reason if that fails, else ""."""
         request = {"do": "begin", "pad": self.rng.randrange(PADS), "method": turn.method, "first": draw_seed()}
-        begun = player.channel.call(request)
+        begun = player.ask(request)
         if begun.get("why") or begun.get("error"):
             return str(begun.get("why") or begun["error"])
         player.calls, player.sets = max(int(begun["calls"]), 1), int(begun["sets"])
-        if player.name == "eager":
-            reply = player.channel.call({"do": "samples", "seeds": [draw_seed() for _ in range(turn.size)]})
+        if player.name in REFERENCES:
+            reply = player.ask({"do": "samples", "seeds": [draw_seed() for _ in range(turn.size)]})
             for one in reply.get("taken", ()):
-                self._keep_sample(player, one, turn.method)
-            return str(reply.get("error", ""))
+                player.keep(one, host=turn.method == "events")
+            return str(reply.get("error", "")) or self._take_calls(player)
         for n in range(turn.size):
             first = draw_seed()
-            self._keep_sample(player, player.channel.call({"do": "sample", "seed": first}), turn.method)
+            player.keep(player.channel.call({"do": "sample", "seed": first}), host=turn.method == "events")
             if n in turn.kept and not self.carried:
                 call = self.rng.randrange(player.calls)
                 inputs = derive_seed(first, call % player.sets) if player.sets else first
@@ -334,35 +342,32 @@ class Run:
                 self._check(turn.case, trial, turn.model_seed, [inputs], timed=True, call=call)
                 # not counted: the referee has just used the device
                 player.channel.call({"do": "sample", "seed": draw_seed()})
-        return ""
+        return self._take_calls(player)
 
-    def _keep_sample(self, player: Contestant, said: Json, method: str) -> None:
-        player.samples.append(float(said["s"]))
-        player.walls.append(float(said["wall"]))
-        if method == "events":
-            player.host_s.append(float(said["host"]))
+    def _take_calls(self, player: Contestant) -> str:
+        """Time a few calls as a model sees them. Returns the reason if that fails, else ""."""
+        said = player.ask({"do": "call_times", "seed": draw_seed(), "count": CALLS})
+        player.called += map(float, said.get("taken", ()))
+        return str(said.get("error", ""))
 
     def _summarise(self, case: str, players: list[Contestant], method: str) -> None:
         size = round_shape(self.job)[1]
         cold = self.job.cold_l2
         for player in players:
-            resolution = statistics.EVENT_S / player.calls
-            median, low, high = statistics.median_interval(
-                player.samples, size, between_runs=statistics.BETWEEN_RUNS, resolution_s=resolution
-            )
+            found = summarise(player, size)
             self.result.timings[player.name] = Timing(
                 case=case,
                 device=str(self.about.get("gpu", "")),
                 samples_s=tuple(player.samples),
-                median_s=median,
-                low_s=low,
-                high_s=high,
-                wall_ratio=_median(player.walls),
+                median_s=found.kernels[0],
+                low_s=found.kernels[1],
+                high_s=found.kernels[2],
+                wall_ratio=found.wall_ratio,
                 cold_l2=cold,
                 per_round=size,
                 method=method,
                 calls_per_sample=player.calls,
-                launch_overhead_s=_median(player.host_s),
+                launch_overhead_s=found.launch_overhead_s,
                 probes_s=tuple(self.probes),
                 surroundings=tuple(self.surroundings),
                 notes=tuple(self.result.notes),
@@ -374,22 +379,9 @@ class Run:
                     busy_before=self.busy_before,
                     quiet_s=self.quiet_s,
                 ),
+                call_samples_s=tuple(player.called),
+                call_s=found.calls[0],
+                call_low_s=found.calls[1],
+                call_high_s=found.calls[2],
             )
-        mine = statistics.split_rounds(players[0].samples, size)
-        self.result.ratios = tuple(
-            _make_ratio(
-                "parent" if player.name == "parent" else "eager",
-                statistics.ratio_interval(
-                    statistics.split_rounds(player.samples, size), mine, between_runs=statistics.BETWEEN_RUNS
-                ),
-            )
-            for player in players[1:]
-        )
-
-
-def _make_ratio(against: Literal["eager", "parent"], interval: tuple[float, float, float]) -> Ratio:
-    return Ratio(against=against, ratio=interval[0], low=interval[1], high=interval[2])
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
+        self.result.ratios = compare_contestants(players, size)

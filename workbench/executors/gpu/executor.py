@@ -181,5 +181,6 @@ def _fill(outcome: Outcome, found: RunResult, about: Json, ran: float) -> Outcom
         timing=timings.get("candidate"),
         reference_timing=timings.get("eager"),
         rival_timing=timings.get("parent"),
+        compiled_timing=timings.get("compiled"),
         ratios=found.ratios if failure is None else (),
     )

@@ -138,6 +138,10 @@ class Runner:
         """One sample."""
         return dict(self._timer.time_call(seed))
 
+    def call_times(self, seed: int, count: int) -> Json:
+        """Seconds of calls as a model sees them."""
+        return {"taken": self._timer.time_as_called(seed, count)}
+
     def rest(self) -> Json:
         """End of a turn, or of a trial whose outputs nobody asks for."""
         self.values = []
@@ -163,7 +167,8 @@ def run_candidate(job: Job, folder: Path, module: ModuleType, reply: Json, conne
     """Answer requests until "end"; outputs go to `scratch/out`, builds into the reply."""
     set_tf32(job)
     runner = Runner(job, folder, module, reply)
-    what = {name: getattr(runner, name) for name in ("trial", "hand", "warm_up", "begin", "sample", "rest", "drop")}
+    names = ("trial", "hand", "warm_up", "begin", "sample", "call_times", "rest", "drop")
+    what = {name: getattr(runner, name) for name in names}
     with record_modules() as modules, torch.no_grad():
         for request, answer in requests(connection):
             name = request.pop("do")

@@ -1,4 +1,4 @@
-"""The trusted process beside a candidate on a GPU: checks outputs, times torch eager and a fixed kernel.
+"""The trusted process beside a candidate on a GPU: checks outputs, times torch eager, torch.compile and a fixed kernel.
 
 The fixed kernel shows how steady the device is.
 
@@ -47,7 +47,9 @@ class Referee:
 
     def __init__(self) -> None:
         self._job: Job | None = None
-        self.watch: Stopwatch | None = None
+        self.watches: dict[str, Stopwatch] = {}  # by program: eager, compiled
+        self.compiled: Compiled | None = None
+        self.jobs = 0  # opened so far
         self.probe_with: tuple[torch.Tensor, ...] = ()
         self.quiet_s = float("inf")  # the fastest probe so far
         self.model: tuple[tuple[str, int], torch.nn.Module] | None = None  # the last, by case and seed
@@ -63,6 +65,7 @@ class Referee:
         """Open a job, given by its file. Makes the CUDA context and the tensors of the probe."""
         self.close()
         self._job = from_plain(json.loads(Path(job).read_text()), Job)
+        self.jobs += 1
         set_tf32(self.job)
         if not self.probe_with:
             torch.manual_seed(0)
@@ -71,7 +74,8 @@ class Referee:
             source = torch.randn(PROBE_BYTES // 4, device="cuda")
             self.probe_with = (a, torch.empty_like(a), source, torch.empty_like(source))
         self.probe()
-        return {"gpu": torch.cuda.get_device_name(0), "cuda": torch.version.cuda}
+        compiles = self.job.compiled == "now" or (self.job.compiled == "later" and self.jobs > 1)
+        return {"gpu": torch.cuda.get_device_name(0), "cuda": torch.version.cuda, "compiles": compiles}
 
     def check(
         self, case: str, trial: int, model_seed: int, input_seeds: list[int], timed: bool, root: str, relative: str
@@ -158,33 +162,52 @@ class Referee:
             self.model = ((case, seed), reference_model(self.job, module, case, seed))
         return self.model[1]
 
-    def warm_up(self, case: str, model_seed: int, seeds: list[int]) -> Json:
-        """Torch eager with the parameters of the last trial, warmed up."""
+    def compile(self, case: str, model_seed: int, seed: int) -> Json:
+        """torch.compile of the reference, if it is not there yet. It runs once, which compiles it."""
+        if self.compiled is None or self.compiled.case != case:
+            self.compiled = None
+            module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
+            compiled = Compiled(case, self._model(case, module, model_seed))
+            compiled.module(*loading.make_inputs(module, self.job.problem, seed, "cuda"))
+            torch.cuda.synchronize()
+            self.compiled = compiled
+        return {}
+
+    def warm_up(self, case: str, model_seed: int, seeds: list[int], program: str = "eager") -> Json:
+        """Torch eager or torch.compile with the parameters of the last trial, warmed up."""
         module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
-        self.watch = stopwatch(self.job, module, copy.deepcopy(self._model(case, module, model_seed)))
-        return dict(self.watch.warm_up(seeds))
+        model = self._model(case, module, model_seed)
+        if program == "compiled":
+            assert self.compiled is not None, "compile comes first"
+            model = self.compiled.take(model)
+        else:
+            model = copy.deepcopy(model)
+        self.watches[program] = stopwatch(self.job, module, model)
+        return dict(self.watches[program].warm_up(seeds))
 
-    def begin(self, **options: Any) -> Json:
+    def begin(self, program: str = "eager", **options: Any) -> Json:
         """Begin a round."""
-        assert self.watch is not None
-        return self.watch.begin(**options)
+        return self.watches[program].begin(**options)
 
-    def samples(self, seeds: list[int]) -> Json:
+    def samples(self, seeds: list[int], program: str = "eager") -> Json:
         """The samples of a round."""
-        assert self.watch is not None
-        return {"taken": [self.watch.time_call(seed) for seed in seeds]}
+        return {"taken": [self.watches[program].time_call(seed) for seed in seeds]}
+
+    def call_times(self, seed: int, count: int, program: str = "eager") -> Json:
+        """Seconds of calls as a model sees them."""
+        return {"taken": self.watches[program].time_as_called(seed, count)}
 
     def rest(self) -> Json:
         """End of a turn."""
-        if self.watch is not None:
-            self.watch.rest()
+        for watch in self.watches.values():
+            watch.rest()
         return {}
 
     def drop(self) -> Json:
         """End of the timing of a case."""
-        if self.watch is not None:
-            self.watch.drop()
-        self.watch = None
+        for watch in self.watches.values():
+            watch.drop()
+        self.watches = {}
         return {}
 
     def probe(self) -> Json:
@@ -208,8 +231,27 @@ class Referee:
         self.drop()
         self.model, self.split = None, None
         if torch.cuda.is_initialized():
+            if is_memory_short():
+                self.compiled = None
             torch.cuda.empty_cache()
         return {}
+
+
+class Compiled:
+    """torch.compile of the reference at one case. It stays for the next jobs."""
+
+    def __init__(self, case: str, model: torch.nn.Module) -> None:
+        # in this process: helpers of the compiler would outlive it
+        torch._inductor.config.compile_threads = 1
+        self.case, self.original = case, copy.deepcopy(model)
+        self.module = torch.compile(self.original)
+
+    def take(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The compiled module with the parameters and buffers of `model`."""
+        theirs = loading.state_of(model)
+        for name, value in loading.state_of(self.original).items():
+            value.copy_(theirs[name])
+        return self.module
 
 
 def is_short(outputs_bytes: int) -> bool:
@@ -292,7 +334,19 @@ def serve(connection: socket.socket) -> Json:
     referee = Referee()
     what = {
         name: getattr(referee, name)
-        for name in ("open", "check", "warm_up", "begin", "samples", "rest", "drop", "probe", "close")
+        for name in (
+            "open",
+            "check",
+            "compile",
+            "warm_up",
+            "begin",
+            "samples",
+            "call_times",
+            "rest",
+            "drop",
+            "probe",
+            "close",
+        )
     }
     with torch.no_grad():
         for request, answer in requests(connection, IDLE_LIMIT_S):

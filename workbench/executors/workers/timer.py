@@ -141,6 +141,21 @@ class Stopwatch:
         self.touched = _size_bytes(inputs) + _size_bytes(self.outputs[0])
         return said
 
+    def time_as_called(self, seed: int, count: int) -> list[float]:
+        """Seconds from an idle GPU to the end of a call, host time included, for `count` calls on the same inputs."""
+        self.outputs = []
+        inputs, taken = self.inputs_of(seed), []
+        for _ in range(count):
+            if self.flush is not None:
+                self.flush.fill_(seed & 127)
+            synchronize()
+            before = CLOCK()
+            output = self.call(inputs)
+            synchronize()
+            taken.append(max(CLOCK() - before, LEAST_S))
+            del output
+        return taken
+
     def _time_on_device(
         self, run: Callable[[], object], calls: int, outputs: Callable[[object], list[Values]]
     ) -> dict[str, float]:

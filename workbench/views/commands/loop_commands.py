@@ -17,6 +17,7 @@ from workbench.views.commands.shared_arguments import (
     SETTING,
     SIZES,
     STEPS,
+    TORCH_COMPILE,
     UNTIL,
     VERSION,
 )
@@ -64,6 +65,7 @@ LOOP = (
             *SIZES,
             *PLACE,
             L2.only_in("notebook"),
+            TORCH_COMPILE.only_in("notebook"),
             ACCEPT.only_in("notebook"),
         ),
     ),
@@ -116,6 +118,7 @@ LOOP = (
         arguments=(
             VERSION.only_in("notebook"),
             L2.only_in("notebook"),
+            TORCH_COMPILE.only_in("notebook"),
             ALLOW,
             SPEC,
             CANDIDATES,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from workbench import problems
 from workbench.errors import UserError
-from workbench.records import Problem, Version
+from workbench.records import Problem, TorchCompile, Version
 from workbench.views.commands.validation import hint_for_program
 
 
@@ -20,6 +20,7 @@ class Editable(Protocol):
     cold_l2: bool
     accept_rule: str
     allow_torch: bool
+    torch_compile: TorchCompile
 
     def program(self, text: str, *, test: bool = True) -> Version:
         """Add a version from a muCUTLASS program."""
@@ -103,8 +104,10 @@ def choose_rule(session: Editable, arguments: argparse.Namespace) -> None:
 
 
 def choose_testing(session: Editable, arguments: argparse.Namespace) -> None:
-    """Set how versions are tested from now on, as far as --l2 and --allow were given."""
+    """Set how versions are tested from now on, as far as --l2, --torch-compile and --allow were given."""
     if getattr(arguments, "l2", None) is not None:
         session.cold_l2 = arguments.l2 == "cold"
+    if getattr(arguments, "torch_compile", None) is not None:
+        session.torch_compile = arguments.torch_compile
     if getattr(arguments, "allow", None) is not None:
         session.allow_torch = arguments.allow == "torch"

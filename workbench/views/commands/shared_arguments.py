@@ -98,6 +98,12 @@ L2 = Argument(
     choices=("cold", "warm"),
     about="state of L2 before a timed call on a GPU: without its data (cold, the default), or as the last call left it",
 )
+TORCH_COMPILE = Argument(
+    flags=("--torch-compile",),
+    choices=("later", "now", "never"),
+    about="when torch.compile of the problem is timed beside a version on a GPU: from the second test of a problem on "
+    "(later, the default: compiling takes seconds), at once, or never",
+)
 ACCEPT = Argument(
     flags=("--accept",),
     choices=accept_rules.RULES,
@@ -132,7 +138,7 @@ CALIBRATE = Argument(
 )
 TARGET = (EXECUTOR, ARCH, DEVICE)
 PLACE = (*TARGET, GPU, CALIBRATE)
-PROBLEM = (*SIZES, *PLACE, L2)
+PROBLEM = (*SIZES, *PLACE, L2, TORCH_COMPILE)
 UNTIL = (
     Argument(
         flags=("--until",),

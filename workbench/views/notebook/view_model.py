@@ -121,13 +121,17 @@ def verdict_text(version: Version) -> str:
     parts = ["correct"]
     if verdict.time_s is not None:
         parts.append(f"{_format_seconds(verdict.time_s)} {describe_provenance(version)}{_format_interval(verdict)}")
+    timing = version.trials[-1].outcome.timing
+    if timing is not None and timing.call_s is not None:
+        parts.append(f"{_format_seconds(timing.call_s)} a call with the host")
     if verdict.recorded is not None:
         parts.append(f"{_format_seconds(verdict.recorded.seconds)} recorded on {verdict.recorded.device}")
     parts += _energy_phrases(version)
     if verdict.fraction_of_bound is not None:
         parts.append(f"{verdict.fraction_of_bound:.1%} of the bound")
     if verdict.speedup is not None:
-        parts.append(f"{verdict.speedup:.2f}x its parent{noise_phrase(verdict)}")
+        calls = " by whole calls" if verdict.speedup_of == "calls" else ""
+        parts.append(f"{verdict.speedup:.2f}x its parent{calls}{noise_phrase(verdict)}")
     if verdict.recorded_speedup is not None:
         parts.append(f"{verdict.recorded_speedup:.2f}x its parent recorded")
     doubts = [

@@ -6,9 +6,9 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.analysis import coverage, devices
+from workbench.analysis import call_times, coverage, devices
 from workbench.analysis.time_model import FITTED_ON, describe_fit
-from workbench.records import Check, Outcome, Verdict, Version
+from workbench.records import Check, Outcome, Timing, Verdict, Version
 from workbench.session import Session
 from workbench.session.verifying import LogCheck
 from workbench.views.notebook import view_model
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # dtype of the bound -> its mention beside the time; float32 is not mentioned
 PRECISIONS = {"tfloat32": ", tf32 maths", "float16": " in fp16", "bfloat16": " in bf16"}
+TORCH = {"eager": "torch eager", "compiled": "torch.compile"}  # by `Ratio.against`
 LEAST_GAIN = 0.005  # a predicted gain that is nearer to 1 says nothing
 GREEN, RED = "rgba(46,160,67,.18)", "rgba(218,54,51,.16)"  # grounds of a verdict
 
@@ -152,9 +153,7 @@ def _time_lines(version: Version) -> list[str]:
     if found.speedup is not None:
         low, high = found.speedup_interval or (0.0, 0.0)
         interval = f"; {low:.3f} to {high:.3f}" if low < high else ""
-        out.append(
-            f"  {found.speedup:.2f}x its parent ({found.time_provenance}{view_model.noise_phrase(found)}{interval})"
-        )
+        out.append(f"  {found.speedup:.2f}x its parent ({found.basis}{view_model.noise_phrase(found)}{interval})")
     if found.recorded_speedup is not None:
         out.append(f"  {found.recorded_speedup:.2f}x its parent (recorded)")
     return out + _timing_lines(version.trials[-1].outcome) + [f"  disturbed: {doubt}" for doubt in found.disturbed]
@@ -175,17 +174,16 @@ def _timing_lines(outcome: Outcome) -> list[str]:
     timing, out = outcome.timing, []
     if timing is None:
         return []
-    eager = next((ratio for ratio in outcome.ratios if ratio.against == "eager"), None)
-    if eager is not None:
-        out.append(f"  {eager.ratio:.2f}x torch eager (measured; {eager.low:.3f} to {eager.high:.3f})")
+    for ratio in outcome.ratios:
+        if ratio.against in TORCH and ratio.of == "kernels":
+            out.append(f"  {ratio.ratio:.2f}x {TORCH[ratio.against]} (measured; {ratio.low:.3f} to {ratio.high:.3f})")
     rounds = f" in {len(timing.samples_s) // timing.per_round} rounds" if timing.per_round else ""
     how = f"a CUDA graph of {timing.calls_per_sample} calls" if timing.method == "graph" else "events"
     out.append(
         f"  timed with {how}, {'cold' if timing.cold_l2 else 'warm'} L2, {len(timing.samples_s)} samples{rounds}: "
         f"95 % between {format_seconds(timing.low_s)} and {format_seconds(timing.high_s)}"
     )
-    if timing.launch_overhead_s is not None:
-        out.append(f"  launching a call takes the host {format_seconds(timing.launch_overhead_s)}; no part of the time")
+    out += _host_lines(timing, outcome)
     states = [one for one in timing.surroundings if one.sm_clock_mhz is not None and one.power_w is not None]
     if states:
         clocks, power = sorted(one.sm_clock_mhz or 0 for one in states), max(one.power_w or 0.0 for one in states)
@@ -194,6 +192,31 @@ def _timing_lines(outcome: Outcome) -> list[str]:
             f"and {max(one.temperature_c or 0 for one in states)} °C"
         )
     return out + [f"  note: {note}" for note in timing.notes]
+
+
+def _host_lines(timing: Timing, outcome: Outcome) -> list[str]:
+    """What a launch takes the host, and the times of whole calls."""
+    out = []
+    if timing.launch_overhead_s is not None:
+        waits = ": in a stream of calls the GPU waits for it" if timing.waits_for_host else ""
+        out.append(
+            f"  launching a call takes the host {format_seconds(timing.launch_overhead_s)}; no part of the time{waits}"
+        )
+    if timing.call_s is not None:
+        out.append(f"  a call as a model sees it, from an idle GPU, host included: {_format_calls(outcome)}")
+    return out
+
+
+def _format_calls(outcome: Outcome) -> str:
+    """The times of whole calls of the candidate and of what it is compared with, with the ratios."""
+    names = {"parent": "its parent", **TORCH}
+    ratios = {names[ratio.against]: ratio for ratio in outcome.ratios if ratio.of == "calls"}
+    first, *others = [(one.name, one.call_s) for one in call_times.program_times(outcome) if one.call_s is not None]
+    said = [format_seconds(first[1])]
+    for name, seconds in others:
+        ratio = ratios.get(name)
+        said.append(f"{name} {format_seconds(seconds)}" + (f" ({ratio.ratio:.2f}x)" if ratio is not None else ""))
+    return "; ".join(said)
 
 
 def _energy_lines(version: Version) -> list[str]:
