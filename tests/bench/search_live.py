@@ -54,12 +54,12 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
         session.judge(first.number)
         session.torch_compile = "never"
         name, _, kind = strategy.partition("/")
+        verdict = session.version(first.number).trials[-1].verdict
         first_verdict_s = time.perf_counter() - start
         budget = SearchBudget(trials=arguments.trials, seconds=seconds)
         tree = session.search(name, budget, seed=seed, priors=kind != "none")
         best = tree.best.result if tree.best is not None else None
         searched_s = time.perf_counter() - start
-        verdict = session.version(first.number).trials[-1].verdict
         times = [one for one in (verdict.time_s, best.time_s if best is not None else None) if one]
         is_better = best is not None and best.time_s == min(times, default=None)
         chosen = best.version if best is not None and is_better and best.version else first.number

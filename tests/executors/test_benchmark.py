@@ -257,7 +257,14 @@ def test_every_seed_is_used_once_and_two_timed_outputs_are_checked(job: Job, tmp
             seed for _, order in play.log for seed in order.get("seeds", ())
         ]
         assert len(set(seeds)) == len(seeds)
-        checks = [order for _, order in play.log if order["do"] == "check"]
+        checks = [
+            {**order, **expected}
+            for (_, order), (_, expected) in zip(
+                [one for one in play.log if one[1]["do"] == "check"],
+                [one for one in play.log if one[1]["do"] == "expect"],
+                strict=True,
+            )
+        ]
         assert len(checks) == job.trials + KEPT_TIMED and sum(order["timed"] for order in checks) == KEPT_TIMED
         sampled = [order["seed"] for role, order in play.log if order["do"] == "sample"]
         assert all(order["input_seeds"][0] in sampled for order in checks if order["timed"])
@@ -276,7 +283,7 @@ def test_short_calls_are_timed_in_a_graph_and_one_of_its_calls_is_checked(job: J
     )
     hands = [order["call"] for _, order in play.log if order["do"] == "hand"][job.trials :]
     sampled = {order["seed"] for role, order in play.log if order["do"] == "sample"}
-    checked = [order["input_seeds"][0] for _, order in play.log if order["do"] == "check" and order["timed"]]
+    checked = [order["input_seeds"][0] for _, order in play.log if order["do"] == "expect" and order["timed"]]
     assert all(0 <= call < 8 for call in hands)
     assert all(
         any(derive_seed(first, call) == seed for first in sampled) for call, seed in zip(hands, checked, strict=True)

@@ -176,19 +176,13 @@ class Run:
 
     def _check(self, case: str, trial: int, model_seed: int, input_seeds: list[int], *, timed: bool, call: int) -> None:
         start = time.perf_counter()
-        self.candidate.call({"do": "hand", "call": call})
-        said = self.referee.call(
-            {
-                "do": "check",
-                "case": case,
-                "trial": trial,
-                "model_seed": model_seed,
-                "input_seeds": input_seeds,
-                "timed": timed,
-                "root": str(self.root),
-                "relative": "scratch/out",
-            }
-        )
+        self.candidate.send({"do": "hand", "call": call})  # meanwhile the referee computes what is right
+        of = {"case": case, "model_seed": model_seed, "input_seeds": input_seeds, "timed": timed}
+        said = self.referee.call({"do": "expect", **of})
+        self.candidate.recv()
+        if "error" not in said:
+            place = {"root": str(self.root), "relative": "scratch/out"}
+            said |= self.referee.call({"do": "check", "case": case, "trial": trial, "timed": timed, **place})
         self._add_phase("checks", start)
         if "memory" in said:
             raise ProblemError(

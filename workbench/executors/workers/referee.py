@@ -13,6 +13,7 @@ import itertools
 import json
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.gpu_candidate import reference_model, set_tf32, stopwatch
 from workbench.executors.workers.outputs import find_case
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory, is_memory_short
-from workbench.executors.workers.tolerance import measure_tolerances
+from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import loading
 from workbench.problems.reference import Reference
 from workbench.records import Check, Job, TensorSpec
@@ -42,6 +43,19 @@ PARTS = (4, 16, 64)  # in which the reference's samples run where memory is shor
 ALIKE = (1e-9, 1e-12)  # relative and absolute difference of float64 results that only the order of summation explains
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What a call has to give: of the outputs, and of the values that the reference changes, by number in `followed`
+    with what they were before.
+    """
+
+    outputs: tuple[TensorSpec, ...]
+    found: effects.Expectation
+    tolerances: list[Tolerance]
+    followed: list[effects.Followed]
+    changed: dict[int, torch.Tensor]
+
+
 class Referee:
     """Each method carries out the request of its name."""
 
@@ -49,6 +63,7 @@ class Referee:
         self._job: Job | None = None
         self.watches: dict[str, Stopwatch] = {}  # by program: eager, compiled
         self.compiled: Compiled | None = None
+        self.expected: Expected | None = None
         self.jobs = 0  # opened so far
         self.probe_with: tuple[torch.Tensor, ...] = ()
         self.quiet_s = float("inf")  # the fastest probe so far
@@ -77,40 +92,48 @@ class Referee:
         compiles = self.job.compiled == "now" or (self.job.compiled == "later" and self.jobs > 1)
         return {"gpu": torch.cuda.get_device_name(0), "cuda": torch.version.cuda, "compiles": compiles}
 
-    def check(
-        self, case: str, trial: int, model_seed: int, input_seeds: list[int], timed: bool, root: str, relative: str
-    ) -> Json:
-        """Compare what the candidate's last call gave with the reference in float64, beside torch eager's.
+    def expect(self, case: str, model_seed: int, input_seeds: list[int], timed: bool) -> Json:
+        """What a call has to give: the reference in float64, beside torch eager's, and the tolerances.
 
-        Of a trial, the state and the inputs are compared too.
+        Of a trial, the state and the inputs are followed too. It is kept for the next `check`.
         """
         outputs = find_case(self.job, case).outputs
-        place = "cpu" if is_short(sum(spec.size_bytes for spec in outputs)) else "cuda"
-        got = shared_tensors.read(Path(root), relative, outputs, place)
         module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
         calls = [loading.make_inputs(module, self.job.problem, seed, "cuda") for seed in input_seeds]
         model, last = self._model(case, module, model_seed), len(calls) - 1
         followed = effects.list_followed(model, calls[last:], self.job.facts.forward_arguments, last)
         expected = self._expect(case, model, calls, model_seed, last)
-        after, changed = {}, () if timed else expected.changed
+        changed = () if timed else expected.changed
+        initial = effects.followed_values(loading.state_of(model).values(), calls[last:])
+        self.expected = Expected(
+            outputs=outputs,
+            found=expected,
+            tolerances=measure_tolerances(expected.found, expected.specs),
+            followed=followed,
+            changed={n: initial[n].detach() for n in changed},
+        )
+        return {"carried": last > 0 and self._depends_on_calls_before(model, calls, expected)}
+
+    def check(self, case: str, trial: int, timed: bool, root: str, relative: str) -> Json:
+        """Compare what the candidate's last call gave with what `expect` found."""
+        assert self.expected is not None, "expect comes first"
+        one, self.expected = self.expected, None
+        place = "cpu" if is_short(sum(spec.size_bytes for spec in one.outputs)) else "cuda"
+        got, after = shared_tensors.read(Path(root), relative, one.outputs, place), {}
         if not timed:
-            after = effects.read_changed(Path(root), f"scratch/{effects.EFFECTS}", followed)
-            initial = effects.followed_values(loading.state_of(model).values(), calls[last:])
-            got += [after.get(n, initial[n].detach()) for n in changed]
-        carried = last > 0 and self._depends_on_calls_before(model, calls, expected)
-        del calls
+            after = effects.read_changed(Path(root), f"scratch/{effects.EFFECTS}", one.followed)
+            got += [after.get(n, before) for n, before in one.changed.items()]
         checks = []
-        titles = [*("" for _ in outputs), *(followed[n].title for n in changed)]
-        tolerances = measure_tolerances(expected.found, expected.specs)
+        titles = [*("" for _ in one.outputs), *(one.followed[n].title for n in one.changed)]
         for n, (value, title) in enumerate(zip(got, titles, strict=True)):
-            fields = compare(value, expected.found.exact[n], tolerances[n])
+            fields = compare(value, one.found.found.exact[n], one.tolerances[n])
             number = 0 if title else n
             checks.append(Check(case=case, trial=trial, timed=timed, output=number, of=title, **fields))
-        checks += effects.unasked_checks(case, trial, followed, after, changed)
-        del got, expected
+        checks += effects.unasked_checks(case, trial, one.followed, after, tuple(one.changed))
+        del got, one
         if is_memory_short() if timed else torch.cuda.memory_reserved() > KEPT_BYTES:
             give_back_memory()
-        return {"checks": [to_plain(check) for check in checks], "carried": carried}
+        return {"checks": [to_plain(check) for check in checks]}
 
     def _expect(
         self, case: str, model: torch.nn.Module, calls: list[list[object]], seed: int, first: int
@@ -229,7 +252,7 @@ class Referee:
     def close(self) -> Json:
         """Close the job and free its memory."""
         self.drop()
-        self.model, self.split = None, None
+        self.model, self.split, self.expected = None, None, None
         if torch.cuda.is_initialized():
             if is_memory_short():
                 self.compiled = None
@@ -332,22 +355,8 @@ def _put(whole: list[torch.Tensor], parts: Sequence[torch.Tensor], at: slice, sa
 def serve(connection: socket.socket) -> Json:
     """Answer requests until "end", or until none comes for IDLE_LIMIT_S. A reply may be an error."""
     referee = Referee()
-    what = {
-        name: getattr(referee, name)
-        for name in (
-            "open",
-            "check",
-            "compile",
-            "warm_up",
-            "begin",
-            "samples",
-            "call_times",
-            "rest",
-            "drop",
-            "probe",
-            "close",
-        )
-    }
+    timing = ("compile", "warm_up", "begin", "samples", "call_times", "rest", "drop", "probe")
+    what = {name: getattr(referee, name) for name in ("open", "expect", "check", *timing, "close")}
     with torch.no_grad():
         for request, answer in requests(connection, IDLE_LIMIT_S):
             name = request.pop("do")
