@@ -38,7 +38,7 @@ def test_candidate(path: Path, subject: tuple[Problem, Facts], tmp_path: Path, m
         facts=facts,
         candidate=Candidate(source=source),
         cases=("shrunk",),
-        wall_limit_s=12.0 if path.stem == "host_loop" else 60.0,
+        wall_limit_s=6.0 if path.stem == "host_loop" else 60.0,
         memory_limit_bytes=3 << 29,
     )
     outcome = EmulatorExecutor().run(job)

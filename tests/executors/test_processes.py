@@ -28,8 +28,8 @@ def test_the_referee_stays_for_one_problem_and_makes_room_for_another(
     monkeypatch.setattr(client, "GONE_LIMIT_S", 60.0)
     workers = server()
     first = pool.get(workers, "a", None)
-    assert first.channel.call({"do": "open", "job": "/no/such/file"})["error"].startswith(
-        "FileNotFoundError"
+    assert first.channel.call({"do": "open", "job": {"problem": "/no/such/file"}})["error"].startswith(
+        "WorkbenchError: stored Job cannot be read"
     )  # told, and it goes on
     assert first.channel.call({"do": "close"}) == {}
     assert pool.get(workers, "a", None) is first

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
 import socket
+import struct
+import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from workbench.executors import protections
-from workbench.executors.jobs import sandbox
+from workbench.executors.jobs import sandbox, seccomp
 
 needs_landlock = pytest.mark.skipif(not sandbox.landlock_abi(), reason="this kernel has no Landlock")
 
@@ -163,3 +167,108 @@ def test_protections_name_every_layer_and_why_not() -> None:
     }
     assert any(name.startswith("Landlock") for name, _, _ in rows)
     assert all(active or why for _, active, why in rows)
+
+
+def test_the_kernel_limits_the_processes_of_a_job_also_those_of_root() -> None:
+    def start_many() -> str:
+        left = sandbox.leave_root()
+        if not (sandbox.unshare(sandbox.NEW_NET) and sandbox.counts_by_namespace()) and not left:
+            return "cannot be"
+        sandbox.drop_capabilities()
+        if not sandbox.limit_processes(alone=True):
+            return "not enforced"
+        most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        started: list[int] = []
+        try:
+            while len(started) < 2 * most:
+                started.append(os.fork())
+                if started[-1] == 0:
+                    time.sleep(30)
+                    os._exit(0)
+        except BlockingIOError:
+            return f"{len(started) < most}"
+        finally:
+            for child in started:
+                os.kill(child, signal.SIGKILL)
+        return "no limit"
+
+    said = in_child(start_many)
+    if said == "cannot be":
+        pytest.skip("no user namespaces, and not root")
+    assert said == "True"
+
+
+def test_refused_calls_end_with_an_error_and_the_rest_works() -> None:
+    if seccomp.why_not():
+        pytest.skip(seccomp.why_not())
+
+    def use() -> str:
+        assert seccomp.refuse_calls()
+        said = []
+        for call in (
+            lambda: socket.socket(socket.AF_UNIX),
+            lambda: socket.socket(socket.AF_INET),
+            lambda: os.setresuid(0, 0, 0),
+            lambda: os.memfd_create("x"),
+        ):
+            try:
+                call()
+            except PermissionError:
+                said.append("refused")
+        mine, theirs = socket.socketpair()
+        mine.sendall(b"works")
+        done = subprocess.run(["/bin/echo", "here"], capture_output=True, check=True).stdout
+        with ThreadPoolExecutor(2) as pool:
+            total = sum(pool.map(int, ("1", "2")))
+        return f"{len(said)} refused, {theirs.recv(9)!r} {done!r} {total}"
+
+    assert in_child(use) == r"4 refused, b'works' b'here\n' 3"
+
+
+def carry_out(program: list[seccomp.Instruction], architecture: int, number: int, *arguments: int) -> int:
+    """What a filter returns for a system call, by the rules of classic BPF."""
+    data = struct.pack("<IIQ6Q", number, architecture, 0, *arguments, *[0] * (6 - len(arguments)))
+    at = value = 0
+    while True:
+        code, if_true, if_false, constant = program[at]
+        at += 1
+        if code == seccomp.LOAD:
+            (value,) = struct.unpack_from("<I", data, constant)
+        elif code == seccomp.AND:
+            value &= constant
+        elif code == seccomp.RETURN:
+            return constant
+        else:
+            found = {
+                seccomp.JUMP_EQUAL: value == constant,
+                seccomp.JUMP_ABOVE: value >= constant,
+                seccomp.JUMP_SET: bool(value & constant),
+            }[code]
+            at += if_true if found else if_false
+
+
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_the_filter_refuses_what_is_listed_on_each_architecture(machine: str) -> None:
+    column, audit, _ = seccomp.MACHINES[machine]
+    denied = [one[column] for one in seccomp.ALWAYS.values() if one[column] is not None]
+    program = seccomp.make_filter(audit, column, denied, (socket.AF_INET,))
+    refused = seccomp.ERRNO | errno.EPERM
+    numbers = {name: both[column] for name, both in seccomp.CHECKED.items()}
+    assert {carry_out(program, audit, number) for number in denied} == {refused}
+    assert carry_out(program, 0x4000_0003, denied[0]) == refused  # 32-bit x86 has other numbers
+    for name, arguments, allowed in (
+        ("clone", (0x0120_0011,), True),  # a fork
+        ("clone", (0x1000_0011,), False),  # with a user namespace
+        ("socket", (socket.AF_INET, socket.SOCK_STREAM), True),
+        ("socket", (socket.AF_UNIX, socket.SOCK_STREAM), False),
+        ("socketpair", (socket.AF_UNIX, socket.SOCK_STREAM), True),
+        ("socketpair", (socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC), False),
+    ):
+        assert (carry_out(program, audit, numbers[name], *arguments) == seccomp.ALLOW) == allowed, name
+    assert carry_out(program, audit, numbers["clone3"]) == seccomp.ERRNO | errno.ENOSYS
+    assert carry_out(program, audit, 63) == seccomp.ALLOW  # uname, read
+
+
+def test_what_a_machine_lacks_is_named_by_the_parent() -> None:
+    assert sandbox.list_missing(["watchdog", sandbox.LANDLOCK, sandbox.NAMESPACES]) == ("limit of processes", "seccomp")
+    assert sandbox.list_missing([*sandbox.LAYERS, "watchdog"]) == sandbox.list_missing([]) == ()

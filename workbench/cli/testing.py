@@ -68,6 +68,7 @@ def _judge_and_print(
         codes = [integrity.find_code(doubt) for doubt in (*verdict.suspect, *verdict.doubts)]
         statuses.append(find_status(verdict, lenient=arguments.lenient))
         document = to_plain(verdict) | {"doubt_codes": codes}
+        document["unprotected"] = list(found.trials[-1].outcome.unprotected)
         documents.append(document if len(candidates) == 1 else {"candidate": candidate} | document)
 
 

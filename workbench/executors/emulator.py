@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.errors import ProblemError
 from workbench.executors.full_size import FullSizeRun
 from workbench.executors.jobs.client import Server, server
-from workbench.executors.jobs.folder import candidate_outcome, cpu_limits, prepare, read_reply
+from workbench.executors.jobs.folder import candidate_outcome, cpu_limits, disk_limit, prepare, read_reply
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Check, Event, Facts, Failure, Job, Outcome, Problem
@@ -49,7 +49,11 @@ class EmulatorExecutor(Executor):
             context.progress(Event(kind="running", message="compiling and emulating", fraction=0.1))
             reference = workers.start_job("reference", str(folder), **cpu_limits(CHECK_LIMIT_S))
             number = workers.start_job(
-                "candidate", str(folder), memory_bytes=job.memory_limit_bytes, **cpu_limits(job.wall_limit_s)
+                "candidate",
+                str(folder),
+                memory_bytes=job.memory_limit_bytes,
+                disk_bytes=disk_limit(job),
+                **cpu_limits(job.wall_limit_s),
             )
 
             def fail_with_reference() -> None:  # the candidate waits for its inputs in vain

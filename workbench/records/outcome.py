@@ -197,5 +197,6 @@ class Outcome:
     unmapped_parameters: tuple[str, ...] = ()
     output_text: str = ""  # what the candidate printed, cut to a limit
     protections: tuple[str, ...] = ()  # sandbox layers that were active
+    unprotected: tuple[str, ...] = field(default=(), metadata=LATER)  # layers that this machine does not have
     phases: tuple[tuple[str, float], ...] = ()  # seconds by phase: import, compile, emulate, check, ...
     versions: tuple[tuple[str, str], ...] = ()  # torch, cutlass dsl, driver, ...

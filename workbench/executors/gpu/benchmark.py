@@ -24,7 +24,7 @@ from workbench.executors.gpu.memory import preallocate
 from workbench.executors.jobs.rpc import Channel, Ended, derive_seed, draw_seed
 from workbench.executors.jobs.trials import count_calls, input_seed
 from workbench.records import Check, DeviceState, Failure, Job, Ratio, Timing, record
-from workbench.wire import Json, from_plain
+from workbench.wire import Json, from_plain, to_plain
 
 ROUNDS = 8
 WARM_UP = 4
@@ -166,7 +166,7 @@ class Run:
 
     def _open(self, case: str) -> None:
         """While the candidate compiles, start the referee's context and allocate files for the outputs."""
-        self.referee.send({"do": "open", "job": str(self.root / "given" / "job.json")})
+        self.referee.send({"do": "open", "job": to_plain(self.job)})
         preallocate(
             self.root / "scratch" / "out", next(one.outputs for one in self.job.facts.cases if one.name == case)
         )

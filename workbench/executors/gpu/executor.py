@@ -20,7 +20,7 @@ from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no
 from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
 from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import Server, server
-from workbench.executors.jobs.folder import candidate_outcome, prepare
+from workbench.executors.jobs.folder import candidate_outcome, disk_limit, prepare
 from workbench.executors.jobs.rpc import Ended
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
@@ -104,6 +104,7 @@ class GpuExecutor(Executor):
         limits: Json = {
             "wall_s": job.wall_limit_s,
             "memory_bytes": job.memory_limit_bytes,
+            "disk_bytes": disk_limit(job),
             "stop": context.stop,
             "gpu": turns.gpu.uuid,
         }

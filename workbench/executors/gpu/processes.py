@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from workbench.errors import Stopped, WorkerLost
-from workbench.executors.jobs.client import Server
+from workbench.executors.jobs.client import DISK_BYTES, Server
 from workbench.executors.jobs.rpc import Ended, SocketChannel
 
 REFEREE_BYTES = 64 << 30
@@ -29,6 +29,7 @@ class WorkerProcess:
         *,
         wall_s: float,
         memory_bytes: int,
+        disk_bytes: int = DISK_BYTES,
         stop: threading.Event | None,
         gpu: str = "",
         trusted: bool = False,
@@ -43,6 +44,7 @@ class WorkerProcess:
                 str(folder),
                 wall_s=wall_s,
                 memory_bytes=memory_bytes,
+                disk_bytes=disk_bytes,
                 connection=theirs,
                 device="cuda",
                 gpu=gpu,

@@ -22,6 +22,7 @@ from workbench.wire import Json
 START_LIMIT_S = 180.0
 OUTPUT_BYTES = 1 << 20
 PROCESSES = 32
+DISK_BYTES = 4 << 30
 GONE_LIMIT_S = 5.0
 
 
@@ -94,6 +95,7 @@ class Server:
         wall_s: float,
         cpu_s: float | None = None,
         memory_bytes: int = 4 << 30,
+        disk_bytes: int = DISK_BYTES,
         connection: socket.socket | None = None,
         **extra: object,
     ) -> int:
@@ -114,6 +116,7 @@ class Server:
             "cpu_s": wall_s if cpu_s is None else cpu_s,
             "memory_bytes": memory_bytes,
             "output_bytes": OUTPUT_BYTES,
+            "disk_bytes": disk_bytes,
             "processes": PROCESSES,
             "connected": connection is not None,
             **extra,

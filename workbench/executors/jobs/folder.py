@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import secrets
 import signal
+import stat
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict
 
 from workbench.errors import ProblemError
+from workbench.executors.jobs.sandbox import list_missing
 from workbench.executors.jobs.trials import list_runs
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal, TorchWork
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
 
 REPLY_BYTES = 256 << 20
+SPARE_BYTES = 1 << 30  # on disk, for compiled kernels and caches
 OUTPUT_CHARACTERS = 100_000
 WAITING = 5  # seconds that may pass per second of CPU time
 TOO_MUCH = "an endless loop on the host or in the kernel, or far too much work"
@@ -61,12 +65,12 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
         output_text=end.get("output", "")[:OUTPUT_CHARACTERS],
         versions=tuple((name, version(name)) for name in ("torch", "nvidia-cutlass-dsl")),
         protections=tuple(end.get("protections", ())),
+        unprotected=list_missing(end.get("protections", ())),
     )
     path = folder / "scratch" / "reply.json"
     failure = end_failure(job, end)
     CompiledCache(job.candidate.source, job.arch).add_from(folder / "scratch" / "compiled")
-    if failure is None and (not path.is_file() or path.is_symlink() or path.stat().st_size > REPLY_BYTES):
-        failure = _early_exit(end.get("code"))
+    failure = failure or _reply_failure(path, end)
     if failure is not None:
         return replace(outcome, failure=failure)
     try:
@@ -88,6 +92,18 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
         return replace(outcome, failure=Failure(stage="integrity", kind="bad_reply", message=message))
 
 
+def _reply_failure(path: Path, end: Json) -> Failure | None:
+    """The failure of a reply that is missing, or that is no plain file of a sensible size; else None."""
+    if not os.path.lexists(path):
+        return _early_exit(end.get("code"))
+    found = path.lstat()
+    if stat.S_ISREG(found.st_mode) and found.st_size <= REPLY_BYTES:
+        return None
+    what = f"{found.st_size} bytes" if stat.S_ISREG(found.st_mode) else "no plain file"
+    message = f"the candidate's process left an unreadable answer: {what}"
+    return Failure(stage="integrity", kind="bad_reply", message=message)
+
+
 def _read_phases(plain: Json) -> tuple[tuple[str, float], ...]:
     """Seconds by phase. Raises `ValueError` for what is no time."""
     phases = tuple((key, float(value)) for key, value in plain.items())
@@ -104,6 +120,15 @@ def _early_exit(code: object) -> Failure:
         message=f"the candidate's process ended early with exit code {code}",
         hint="a candidate must not leave the process",
     )
+
+
+def disk_limit(job: Job) -> int:
+    """Bytes that a job's processes may write: outputs, changed inputs and parameters of every call, and some room."""
+    sizes = {
+        case.name: sum(spec.size_bytes for spec in (*case.inputs, *case.outputs, *job.facts.parameters))
+        for case in job.facts.cases
+    }
+    return SPARE_BYTES + sum(sizes.get(run.case, 0) * len(run.values) for run in list_runs(job))
 
 
 class Limits(TypedDict):
@@ -127,6 +152,11 @@ def end_failure(job: Job, end: Json) -> Failure | None:
             "memory",
             f"more than {job.memory_limit_bytes >> 20} MiB of memory used",
             "allocate outputs of the problem's size only",
+        ),
+        "disk": (
+            "disk",
+            f"more than {end.get('limit_bytes', 0) >> 20} MiB written",
+            "a candidate writes no files; only compiled kernels and outputs are kept in its folder",
         ),
         "output": ("output_flood", "more than 1 MiB printed", "print less"),
         "processes": ("processes", "too many processes started", "a candidate starts no processes"),

@@ -6,9 +6,12 @@ candidate code is.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
+import platform
+import re
 import resource
 import signal
 import socket
@@ -16,12 +19,26 @@ import struct
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from workbench.executors.jobs import seccomp
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 NEW_USER, NEW_NET, NEW_PID, NEW_IPC = 0x1000_0000, 0x4000_0000, 0x2000_0000, 0x0800_0000  # linux/sched.h
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 38, 36  # linux/prctl.h
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # landlock system calls, the same number on every architecture
 CONFINED = ("candidate", "profile")  # the roles that run a candidate's code
+FIRST_USER, USERS = 61184, 4336  # users for services of systemd's DynamicUser=, whom no files belong to
+THREADS, THREADS_PER_CORE = 64, 8  # of a job, with its processes; pools of LLVM and of torch have one per core
+NAMESPACES, PROCESSES, LANDLOCK, SECCOMP = LAYERS = (
+    "namespaces (network, processes)",
+    "limit of processes",
+    "Landlock",
+    "seccomp",
+)
+CAPABILITY_VERSION = 0x2008_0522  # _LINUX_CAPABILITY_VERSION_3, linux/capability.h
 GET_FLAGS, SET_FLAGS, IFF_UP = 0x8913, 0x8914, 1  # linux/sockios.h, linux/if.h
 SCOPE_SIGNAL = 1 << 1  # no signal to a process outside; needed where there is no process namespace (CUDA)
 READ_RIGHTS = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read directory (linux/landlock.h)
@@ -44,7 +61,7 @@ def unshare(flags: int, *, user: bool = True) -> bool:
 
     Without `user` no user namespace is made: that needs the rights of an administrator, and keeps them.
     """
-    uid, gid = os.getuid(), os.getgid()
+    uid, gid = os.geteuid(), os.getegid()
     if not user:
         return bool(_LIBC.unshare(flags) == 0)
     if _LIBC.unshare(flags | NEW_USER) != 0:
@@ -70,20 +87,81 @@ def raise_loopback() -> bool:
     return True
 
 
-def set_limits(*, cpu_s: int, file_bytes: int, files: int = 512, processes: int | None = 256) -> None:
-    """Limit CPU seconds, size of a file, open files and processes (but not root's); no core dumps."""
+def leave_root() -> bool:
+    """Count this process and its descendants as those of a user who has no others. False where this is not root.
+
+    The kernel limits the number of processes of every user but root. Only the real user changes: files are still opened
+    as root, which libraries in a folder of root's need. seccomp keeps a candidate from changing back.
+    """
+    if os.getuid() != 0:
+        return False
+    try:
+        os.setresuid(FIRST_USER + os.getpid() % USERS, 0, 0)
+    except OSError:
+        return False
+    return True
+
+
+def drop_capabilities() -> None:
+    """Give up the rights of an administrator, for good."""
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+    _LIBC.capset(header, (ctypes.c_uint32 * 6)())
+
+
+def set_limits(*, cpu_s: int, file_bytes: int, files: int = 512) -> None:
+    """Limit CPU seconds, size of a file and open files; no core dumps."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if processes is not None and os.getuid() != 0:
-        resource.setrlimit(resource.RLIMIT_NPROC, (4096 + processes, 4096 + processes))
+
+
+def limit_processes(*, alone: bool) -> bool:
+    """Limit the processes and threads of this user, and try whether the kernel enforces it.
+
+    `alone` says that the kernel counts no others: it is `leave_root`'s user, or `counts_by_namespace`.
+    """
+    most = THREADS + THREADS_PER_CORE * (os.cpu_count() or 1) + (0 if alone else _tasks_of_user())
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, most))
+    child = _LIBC.fork()  # without what Python does at a fork
+    if child == 0:
+        os._exit(0)
+    if child > 0:
+        os.waitpid(child, 0)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    return bool(child < 0)
+
+
+def counts_by_namespace() -> bool:
+    """Whether this kernel counts a user's processes in each user namespace (Linux 5.14)."""
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    return release is not None and (int(release[1]), int(release[2])) >= (5, 14)
+
+
+def _tasks_of_user() -> int:
+    """The threads of all processes of this process's real user."""
+    count, me = 0, os.getuid()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.uids().real == me:
+                count += process.num_threads()
+    return count
 
 
 def landlock_abi() -> int:
     """The kernel's Landlock version, 0 where there is none."""
     version = _LIBC.syscall(CREATE_RULESET, None, 0, 1)
     return max(int(version), 0)
+
+
+class Left(NamedTuple):
+    """What of its parent's a process has left: its namespaces, and root as the user whose processes are counted."""
+
+    namespaces: bool = False
+    user: bool = False
 
 
 class _Ruleset(ctypes.Structure):
@@ -146,13 +224,28 @@ def library_paths() -> tuple[str, ...]:
         "/bin",
         "/etc/ld.so.cache",
         "/etc/localtime",
-        "/proc",
         "/sys",
         "/dev/urandom",
         "/dev/random",
         "/dev/zero",
     )
     return tuple(sorted(own)) + system
+
+
+def process_paths() -> tuple[str, ...]:
+    """What of /proc a process may read: what is its own, and what tells of the machine.
+
+    Landlock's rule holds for the folder that was opened, so the kernel must not forget that one: a handle of it stays
+    open in this process.
+    """
+    os.set_inheritable(os.open("/proc/self", os.O_PATH | os.O_DIRECTORY), False)
+    machine = ("cpuinfo", "devices", "driver", "filesystems", "loadavg", "meminfo", "modules", "stat", "sys", "uptime")
+    return ("/proc/self", *(f"/proc/{name}" for name in (*machine, "version")))
+
+
+def list_missing(active: Sequence[str]) -> tuple[str, ...]:
+    """The layers that a job was confined without. Empty if it ended before it could say so."""
+    return tuple(name for name in LAYERS if name not in active) if active else ()
 
 
 def probe() -> tuple[tuple[str, bool, str], ...]:
@@ -172,8 +265,26 @@ def probe() -> tuple[tuple[str, bool, str], ...]:
             "" if abi else "this kernel has no Landlock (5.13 or newer has)",
         )
     )
+    refused = seccomp.why_not()
+    rows.append(("seccomp (system calls)", not refused, refused))
+    rows.append(("limit of processes", *_probe_process_limit()))
+    if os.getuid() == 0:
+        advice = "this is root: candidates open files as root where Landlock lets them; start it as another user"
+        rows.append(("a user without rights", False, advice))
     rows += [("resource limits", True, ""), ("clean environment", True, ""), ("memory and process watchdog", True, "")]
     return tuple(rows)
+
+
+def _probe_process_limit() -> tuple[bool, str]:
+    """Whether the kernel limits the processes of a job, and why not."""
+    child = os.fork()
+    if child == 0:
+        left = leave_root()
+        namespace = unshare(NEW_NET) and counts_by_namespace()
+        drop_capabilities()
+        os._exit(0 if limit_processes(alone=left or namespace) else 1)
+    enforced = os.waitpid(child, 0)[1] == 0
+    return enforced, "" if enforced else "the kernel does not limit this user's processes; the watchdog counts them"
 
 
 def drop_environment(keep: Sequence[str] = ()) -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,10 +75,13 @@ class Referee:
         assert self._job is not None, "open comes first"
         return self._job
 
-    def open(self, job: str) -> Json:
-        """Open a job, given by its file. Makes the CUDA context and the tensors of the probe."""
+    def open(self, job: Json) -> Json:
+        """Open a job, given as plain data by the parent. Makes the CUDA context and the tensors of the probe.
+
+        It is not read from the job's folder: another process of the user might have written there.
+        """
         self.close()
-        self._job = from_plain(json.loads(Path(job).read_text()), Job)
+        self._job = from_plain(job, Job)
         self.jobs += 1
         set_tf32(self.job)
         if not self.probe_with:

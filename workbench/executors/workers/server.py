@@ -5,13 +5,13 @@ What only some roles need (CuTe DSL, what traces a problem) is imported once too
 `python -m workbench.executors.workers.server FD`.
 
 Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "cpu_s", "memory_bytes",
-"output_bytes", "processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id}, or
-{"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes with
-the line: a socket that the job's worker inherits (jobs/rpc.py).
+"output_bytes", "disk_bytes", "processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id},
+or {"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes
+with the line: a socket that the job's worker inherits (jobs/rpc.py).
 
-Out: {"id", "end", "code", "signal", "output", "peak_bytes", "protections", "limit_s"} where protections are the layers
-of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "output", "processes" or
-"killed".
+Out: {"id", "end", "code", "signal", "output", "peak_bytes", "protections", "limit_s", "limit_bytes"} where protections
+are the layers of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "disk", "output",
+"processes" or "killed".
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from workbench.executors.jobs import rpc, sandbox
+from workbench.executors.jobs import rpc, sandbox, seccomp, usage
 from workbench.wire import Json, prepare_conversion
 
 TICK_S, SLOW_TICK_S = 0.03, 0.5
+SELDOM, OFTEN = 8, 3  # ticks from one look at files, and at exact memory, to the next
 MOVED = 256  # the least number of a worker's end of the status pipe, above all that it inherits otherwise
 HANDLES = 16  # file descriptors that one read of the socket may bring, at most
 
@@ -54,6 +55,8 @@ class Child:
     text: bytearray = field(default_factory=bytearray)
     reason: str = ""
     peak: int = 0
+    ticks: int = 0
+    held: int = 0  # bytes of memory in files that have no name
 
 
 def fork_job(request: Json, connection: int | None = None) -> Child:
@@ -90,15 +93,16 @@ def _warden(request: Json, out: int, status: int, connection: int | None) -> Non
     os.dup2(out, 1)
     os.dup2(out, 2)
     confined = request["role"] in sandbox.CONFINED
-    namespaces = False
+    seccomp.leave_keyring()
+    left = sandbox.Left()
     if confined:
         gpu = request.get("device") == "cuda"
         if request.get("user_namespace", True):
-            namespaces = sandbox.unshare(
-                sandbox.NEW_NET if gpu else sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID
-            ) or sandbox.unshare(sandbox.NEW_NET)
+            user = sandbox.leave_root()
+            flags = sandbox.NEW_NET if gpu else sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID
+            left = sandbox.Left(sandbox.unshare(flags) or sandbox.unshare(sandbox.NEW_NET), user)
         else:
-            namespaces = sandbox.unshare(sandbox.NEW_NET, user=False)
+            left = sandbox.Left(sandbox.unshare(sandbox.NEW_NET, user=False))
     init = os.fork()
     if init == 0:
         sandbox.die_with_parent()
@@ -107,7 +111,7 @@ def _warden(request: Json, out: int, status: int, connection: int | None) -> Non
             sandbox.die_with_parent()
             report = _keep_only(connection, status)
             _start_torch_threads()
-            _work(request, namespaces, report)
+            _work(request, left, report)
             os._exit(0)
         if connection is not None:
             os.close(connection)
@@ -216,34 +220,19 @@ def prepare(role: str) -> None:
             _prepare_candidates()
 
 
-def _work(request: Json, namespaces: bool, report: int) -> None:
+def _work(request: Json, left: sandbox.Left, report: int) -> None:
     from workbench.executors.workers import worker
 
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    worker.main(request, namespaces, report)
+    worker.main(request, left, report)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
 
 
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def kill(child: Child) -> None:
-    """Kill the job's whole tree; with a process namespace the death of its init takes every process along."""
-    for process in _tree(child.pid):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
 def watch(child: Child) -> None:
-    """Enforce wall and CPU time, memory, number of processes and amount of output."""
+    """Enforce wall and CPU time, memory, bytes written, number of processes and amount of output."""
     request = child.request
     if child.reason or request.get("trusted"):
         return
@@ -252,22 +241,38 @@ def watch(child: Child) -> None:
     elif len(child.text) > request["output_bytes"]:
         child.reason = "output"
     else:
-        tree = _tree(child.pid)
-        used, spent_s = 0, 0.0
-        for process in tree:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                used += process.memory_info().rss
-                times = process.cpu_times()
-                spent_s += times.user + times.system
-        child.peak = max(child.peak, used)
+        tree = usage.list_tree(child.pid)
+        resident, spent_s = usage.resident_and_seconds(tree)
         if len(tree) > request["processes"]:
             child.reason = "processes"
-        elif used > request["memory_bytes"]:
-            child.reason = "memory"
         elif spent_s > request["cpu_s"]:
             child.reason = "cpu"
+        else:
+            child.reason = _watch_bytes(child, tree, resident)
     if child.reason:
-        kill(child)
+        usage.kill_tree(child.pid)
+
+
+def _watch_bytes(child: Child, tree: list[psutil.Process], resident: int) -> str:
+    """Return "memory" or "disk" if more is used than is allowed, else "".
+
+    Resident memory counts shared pages again in each process. Only if that is too much, the proportional share is read,
+    which takes longer.
+    """
+    request, child.ticks = child.request, child.ticks + 1
+    if child.ticks % SELDOM == 0 and request["role"] in sandbox.CONFINED:
+        child.held, unlinked = usage.held_files(tree, mappings=request.get("device") != "cuda")
+        written = usage.folder_bytes(f"{request['folder']}/scratch", request["disk_bytes"])
+        if written + unlinked > request["disk_bytes"]:
+            return "disk"
+    used = resident + child.held
+    if used > request["memory_bytes"]:
+        if child.ticks % OFTEN:
+            return ""
+        share, in_memory = usage.shared_bytes(tree)
+        used = share - in_memory + max(in_memory, child.held)
+    child.peak = max(child.peak, used)
+    return "memory" if used > request["memory_bytes"] else ""
 
 
 def drain(child: Child) -> None:
@@ -304,6 +309,7 @@ def finish(child: Child) -> Json:
         "peak_bytes": child.peak,
         "protections": json.loads(said[0]) if said else [],
         "limit_s": child.request["cpu_s" if end == "cpu" else "wall_s"],
+        "limit_bytes": child.request["disk_bytes"],
     }
 
 
@@ -343,13 +349,13 @@ def serve(channel: socket.socket) -> None:
                 elif "kill" in message:
                     if message["kill"] in children:
                         children[message["kill"]].reason = "killed"
-                        kill(children[message["kill"]])
+                        usage.kill_tree(children[message["kill"]].pid)
                 else:
                     prepare(message["role"])
                     child = fork_job(message, connections.popleft() if message.get("connected") else None)
                     children[child.number] = child
     for child in children.values():
-        kill(child)
+        usage.kill_tree(child.pid)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from workbench.errors import WorkbenchError
-from workbench.executors.jobs import rpc, sandbox
+from workbench.executors.jobs import rpc, sandbox, seccomp
 from workbench.executors.workers import trusted
 from workbench.wire import Json
 
@@ -31,8 +31,8 @@ TRUSTED = {
 }
 
 
-def main(request: Json, namespaces: bool, report: int) -> None:
-    """Carry out the request; `namespaces` says whether this process has left those of its parent.
+def main(request: Json, left: sandbox.Left, report: int) -> None:
+    """Carry out the request; `left` says what of its parent's this process has left.
 
     A role that is confined writes the layers of its sandbox to the descriptor `report`. It is closed before any code of
     a candidate runs.
@@ -42,7 +42,7 @@ def main(request: Json, namespaces: bool, report: int) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = request["gpu"]
     if role in sandbox.CONFINED:
         run = run_candidate if role == "candidate" else profile_candidate
-        reply, target = run(folder, request, namespaces, report), folder / "scratch" / "reply.json"
+        reply, target = run(folder, request, left, report), folder / "scratch" / "reply.json"
     else:
         os.close(report)
         reply, target = _answer(role, folder), folder / f"reply-{role}.json"
@@ -61,27 +61,31 @@ def _answer(role: str, folder: Path) -> Json:
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
 
 
-def run_candidate(folder: Path, request: Json, namespaces: bool, report: int) -> Json:
+def run_candidate(folder: Path, request: Json, left: sandbox.Left, report: int) -> Json:
     """Confine this process, then import and run the candidate at every case and trial."""
     from workbench.executors.workers.candidate import attempt
 
     job = trusted.read_job(folder)
     connection = rpc.open_inherited() if request.get("connected") else None
-    _confine(folder, request, namespaces, report)
+    _confine(folder, request, left, report)
     return attempt(job, folder, gpu=request.get("device") == "cuda", connection=connection)
 
 
-def profile_candidate(folder: Path, request: Json, namespaces: bool, report: int) -> Json:
+def profile_candidate(folder: Path, request: Json, left: sandbox.Left, report: int) -> Json:
     """Confine this process, then let a profiler watch the candidate."""
     from workbench.executors.workers import profile_worker
 
     job, kept = trusted.read_job(folder), profile_worker.kept_environment()
-    _confine(folder, request, namespaces, report)
-    return profile_worker.run(job, folder, kept, limit_s=request["wall_s"], namespaces=namespaces)
+    _confine(folder, request, left, report)
+    return profile_worker.run(job, folder, kept, limit_s=request["wall_s"], namespaces=left.namespaces)
 
 
-def _confine(folder: Path, request: Json, namespaces: bool, report: int) -> None:
-    """Confine this process, and say in `report` how far that went."""
+def _confine(folder: Path, request: Json, left: sandbox.Left, report: int) -> None:
+    """Confine this process, and say in `report` how far that went.
+
+    A process on a GPU may also write to its own folder of /proc, where CUDA names its threads, and to NVIDIA's devices.
+    One beside which a tool runs (`loopback`) may see other processes, write to /proc and speak TCP in its own network.
+    """
     scratch, gpu = folder / "scratch", request.get("device") == "cuda"
     os.chdir(scratch)
     os.environ.clear()
@@ -98,15 +102,28 @@ def _confine(folder: Path, request: Json, namespaces: bool, report: int) -> None
         }
     )
     tempfile.tempdir = str(scratch)
-    sandbox.set_limits(cpu_s=int(request["cpu_s"]) + 5, file_bytes=(32 if gpu else 8) << 30)
-    devices = ("/dev/shm", "/proc", *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
     loopback = bool(request.get("loopback"))  # a tool beside the candidate talks to it over TCP
+    sandbox.set_limits(cpu_s=int(request["cpu_s"]) + 5, file_bytes=request["disk_bytes"])
+    if not loopback:
+        sandbox.drop_capabilities()
+    counted = not loopback and sandbox.limit_processes(
+        alone=left.user or (left.namespaces and sandbox.counts_by_namespace())
+    )
+    own = "/proc" if loopback else "/proc/self"  # a tool starts the candidate in another process
+    devices = (own, *map(str, Path("/dev").glob("nvidia*"))) if gpu else ()
+    about = ("/proc",) if loopback else sandbox.process_paths()
     locked = sandbox.landlock(
-        (*sandbox.library_paths(), str(folder / "given"), *request.get("readable", ())),
+        (*sandbox.library_paths(), *about, str(folder / "given"), *request.get("readable", ())),
         (str(scratch), "/dev/null", *devices),
         network=loopback,
     )
-    layers = ["clean environment", "resource limits", "watchdog"]
-    layers += (["namespaces (network, processes)"] if namespaces else []) + (["Landlock"] if locked else [])
+    filtered = seccomp.refuse_calls(network=loopback, other_processes=loopback, hidden_memory=gpu)
+    active = {
+        sandbox.NAMESPACES: left.namespaces,
+        sandbox.PROCESSES: counted,
+        sandbox.LANDLOCK: locked,
+        sandbox.SECCOMP: filtered,
+    }
+    layers = ["clean environment", "resource limits", "watchdog", *(name for name, found in active.items() if found)]
     os.write(report, json.dumps(layers).encode() + b"\n")
     os.close(report)

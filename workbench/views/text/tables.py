@@ -37,6 +37,8 @@ def verdict(version: Version, *, then: str = "") -> MimeBundle:
     lines += [_correct_line(version)] if found.correct else _failure_lines(version)
     lines += [*_limit_lines(found), *_time_lines(version), *_energy_lines(version)]
     lines += [f"  {'REFUSED as suspect' if doubt == found.refused else 'suspect'}: {doubt}" for doubt in found.suspect]
+    if missing := version.trials[-1].outcome.unprotected:
+        lines.append(f"  confined without: {', '.join(missing)} (cutegen doctor says why)")
     if version.decision:
         reason = f": {version.decision.reason}" if version.decision.reason else ""
         lines.append(f"  {version.decision.participle}{reason}")

@@ -1,0 +1,2 @@
+# expect: kind=exception line=2
+open("/proc/1/cmdline", "rb")

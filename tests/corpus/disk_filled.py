@@ -1,0 +1,7 @@
+# expect: stage=limits kind=disk
+import os
+import time
+for n in range(3):
+    handle = os.open(f"{n}.bin", os.O_CREAT | os.O_WRONLY)
+    os.posix_fallocate(handle, 0, 900 << 20)
+time.sleep(60)

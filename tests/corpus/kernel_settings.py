@@ -1,0 +1,2 @@
+# expect: kind=exception line=2
+open("/proc/sys/kernel/core_pattern", "r+")

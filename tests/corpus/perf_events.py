@@ -1,0 +1,7 @@
+# expect: kind=exception line=7
+import ctypes
+import platform
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"x86_64": 298, "aarch64": 241}[platform.machine()]
+if libc.syscall(number, None, 0, -1, -1, 0) == -1 and ctypes.get_errno() == 1:
+    raise PermissionError("refused")

@@ -1,0 +1,3 @@
+# expect: kind=exception line=3
+import socket
+socket.socket(socket.AF_UNIX)
