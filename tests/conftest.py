@@ -8,6 +8,7 @@ import functools
 import gc
 import hashlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,12 @@ hypothesis.settings.load_profile("any machine")
 # CuTe DSL's caches: each keeps the MLIR contexts of the last 128 kernels that used it, which are gigabytes
 IR_CACHES: list[Any] = []
 STACKS_TO: list[int] = []  # the file descriptor that faulthandler prints to
+
+
+def pytest_configure() -> None:
+    """Interrupts arrive, also in the processes of tests: a shell ignores them in what it starts in the background."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

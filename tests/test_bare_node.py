@@ -96,14 +96,21 @@ def test_the_packages_are_hidden(node: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_a_session_is_run_and_exported(node: dict[str, str], tmp_path: Path) -> None:
-    """And the exported file, which no formatter has seen, is right."""
     on = ("softmax", *SIZES, "--executor", "emulator")
     assert "accepted" in cutegen(node, tmp_path, "run", *on, "--steps", "0")
     assert "written to best.py" in cutegen(node, tmp_path, "export", "best.py")
     ast.parse((tmp_path / "best.py").read_text())
+    assert "v1" in cutegen(node, tmp_path, "history")
+
+
+@pytest.mark.slow
+def test_what_was_exported_is_right(node: dict[str, str], tmp_path: Path) -> None:
+    """No formatter has seen it."""
+    on = ("softmax", *SIZES, "--executor", "emulator")
+    cutegen(node, tmp_path, "run", *on, "--steps", "0")
+    cutegen(node, tmp_path, "export", "best.py")
     (row,) = json.loads(cutegen(node, tmp_path, "history", "--session", "softmax", "--json"))
     assert row["correct"] and row["device"] == "H200" and row["measured_s"] is None
-    assert "v1" in cutegen(node, tmp_path, "history")
     verdict = json.loads(cutegen(node, tmp_path, "test", "softmax", "best.py", *on[1:], "--json"))
     assert verdict["correct"]
 

@@ -158,6 +158,7 @@ def test_times_of_a_disturbed_run_are_not_equal() -> None:
     assert accept_rules.needs_energy("energy-delay", disturbed) and not accept_rules.needs_energy("time", verdict)
 
 
+@pytest.mark.slow
 def test_a_session_on_the_emulator_has_modelled_energies_and_does_not_decide_beyond_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_wheel_carries_the_built_extension() -> None:
     assert wheel["shared-data"] == {str(BUILT.relative_to(ROOT)): "share/jupyter/labextensions/cutegen-lab"}
 
 
+@pytest.mark.slow
 def test_jupyterlab_says_that_the_extension_fits_it(tmp_path: Path) -> None:
     (tmp_path / "labextensions").mkdir()
     (tmp_path / "labextensions/cutegen-lab").symlink_to(BUILT)

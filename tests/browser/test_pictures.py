@@ -42,6 +42,7 @@ def drawn(page: Any, artefacts: Path, figure: dict[str, Any], name: str, ground:
     return page
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ground", GROUNDS)
 def test_ticks_of_a_short_axis_are_plain_amounts(sheet: Any, artefacts: Path, ground: str) -> None:
     points = [Point("product", "DRAM", 480.0, 6.2e14), Point("product", "L2", 300.0, 6.2e14)]

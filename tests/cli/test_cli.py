@@ -226,7 +226,7 @@ def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.
     assert "v1 softmax" in (told := capsys.readouterr().out) and "missing.py\n  cannot be used" in told
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("after_s", [0.4, 2.5, 1.2])
 def test_a_terminals_interrupt_is_told_in_a_line(tmp_path: Path, after_s: float) -> None:
     """Ctrl-C goes to the whole group of processes of the terminal; also while the worker server starts."""
@@ -236,7 +236,6 @@ def test_a_terminals_interrupt_is_told_in_a_line(tmp_path: Path, after_s: float)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,
         process_group=0,
     )
     time.sleep(after_s)
@@ -310,11 +309,7 @@ def test_more_mistakes_are_one_line(tmp_path: Path, cutegen: Callable[..., Done]
     assert done.returncode == 2 and "taken" in done.stderr and "Traceback" not in done.stderr
 
 
-def heed_interrupts() -> None:
-    """A shell that runs the tests in the background makes its children ignore Ctrl-C: heed it again."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
+@pytest.mark.slow
 def test_interrupt_keeps_the_session_and_says_how_to_go_on(
     tmp_path: Path, cutegen: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +336,6 @@ def test_interrupt_keeps_the_session_and_says_how_to_go_on(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,
     )
     assert running.stdout is not None
     for line in running.stdout:
@@ -447,7 +441,7 @@ def test_a_profiler_that_cannot_run_here_is_refused_at_once(
     assert said in told and len(told.splitlines()) == 1
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -465,7 +459,6 @@ def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,
     )
     time.sleep(after_s)
     start = time.monotonic()
@@ -538,7 +531,7 @@ def test_explain_lists_the_operations_and_their_settings(capsys: pytest.CaptureF
         main(["explain", "gemm(a, b)", "--size", "12,x,3"])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "text",
     [

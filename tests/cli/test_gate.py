@@ -65,6 +65,7 @@ def test_torch_in_place_of_a_kernel_is_refused_also_behind_one_that_does_little(
         assert "torch did 100% of the problem's FLOPs" in "".join(said["suspect"]) and said["refused"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("problem", "candidate", "code"),
     [

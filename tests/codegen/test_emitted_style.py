@@ -115,6 +115,7 @@ json.dump([compile_program(text, binding) for text in programs], sys.stdout)
 """
 
 
+@pytest.mark.slow
 def test_another_process_emits_the_same_text_in_any_order(emitted: dict[str, Path]) -> None:
     names = list(PROGRAMS)[::-4]
     given = json.dumps([INIT, ARGUMENTS, [PROGRAMS[name] for name in names]])

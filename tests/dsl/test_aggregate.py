@@ -31,6 +31,7 @@ def reduce_rows(
     return torch.stack([reduce(row) if len(row) else torch.zeros_like(x[0]).double() for row in rows]).to(x.dtype)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     ("op", "settings", "columns"),
@@ -94,6 +95,7 @@ def test_nan_stays_in_a_maximum() -> None:
     assert result[0].isnan() and result[1] == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("wrong", [40, -1])
 def test_an_index_out_of_range_is_a_finding(wrong: int) -> None:
     x, (indptr, indices) = torch.randn(40, 8), make_graph()

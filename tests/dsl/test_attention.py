@@ -67,6 +67,7 @@ def test_against_torch(
     torch.testing.assert_close(result.double(), expected, rtol=0, atol=allowed)
 
 
+@pytest.mark.slow
 def test_transposed_operands_and_nothing_to_attend_to() -> None:
     q, k, v = (torch.randn(1, 40, 2, 24).transpose(1, 2).half() for _ in range(3))
     text = "attention(q, k, v) .arch(sm_90a) .mma(f16) .schedule(flash)"

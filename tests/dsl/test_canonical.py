@@ -28,7 +28,7 @@ def test_code_tells_programs_apart_by_what_they_are_compiled_for() -> None:
     )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "only"),
     [

@@ -124,7 +124,7 @@ def test_text_is_as_written_down(program: str, name: str) -> None:
     assert text == path.read_text()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "how", "shape", "filters", "transposed", "settings", "resident"),
     [
@@ -421,7 +421,7 @@ def test_tf32_is_rounded_to_ten_bits() -> None:
         assert least < float((convolved("conv(x, w)", how, (x, w)).double() - wanted).norm() / wanted.norm()) < most
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "shape", "filters", "transposed", "settings"),
     [

@@ -232,7 +232,7 @@ def test_every_rung_compiles() -> None:
             compile_program(write_program(computation, rung, arch), binding_of(ask.problem, ask.facts, computation))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "init", "extents"),
     [

@@ -98,6 +98,7 @@ def test_rows(how: str) -> None:
         in_pieces(f"softmax(x) {how}", {"x": x}, 19)
 
 
+@pytest.mark.slow
 def test_scores_of_attention() -> None:
     q, k, v = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8)
     got, count = in_pieces(

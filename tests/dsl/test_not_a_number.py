@@ -145,6 +145,7 @@ def test_columns_whose_largest_is_infinite() -> None:
         same(run(f"softmax(x, axis=0) {how}", (x,), ("x",)), x.softmax(0), how)
 
 
+@pytest.mark.slow
 def test_columns_and_scans() -> None:
     x = rows().t()
     for how in ("", ".split(4) .vector(4)", ".arch(sm_90a) .through(shared) .threads(32)"):
@@ -178,6 +179,7 @@ def test_halves() -> None:
         )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", [".threads_per_row(1)", ".threads_per_row(32) .vector(2)"])
 def test_losses(how: str) -> None:
     target = torch.arange(8)

@@ -91,6 +91,7 @@ def test_where_nothing_is_known_of_hopper_a_pipeline_climbs() -> None:
     assert set(changed) <= {1, 2} and rungs[-1].parts[0].settings and rungs[-1].parts[1].settings
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(("name", "said"), [("08", "4 stages: conv (h1): "), ("MLP", "2 stages: gemm (h1): ")])
 def test_the_title_counts_the_stages_of_the_program(arch: str, name: str, said: str) -> None:

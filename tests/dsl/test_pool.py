@@ -43,7 +43,7 @@ CASES: list[tuple[str, tuple[int, ...], Any]] = [
 ]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("schedule", ["direct", "strip"])
 @pytest.mark.parametrize(("arguments", "shape", "reference"), CASES, ids=[case[0] for case in CASES])
 def test_against_torch(schedule: str, arguments: str, shape: tuple[int, ...], reference: Any) -> None:

@@ -133,6 +133,7 @@ def test_reductions_are_fused_or_a_stage(body: str, fused: str, stages: str) -> 
         check(body, found.unfused)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "program"),
     [

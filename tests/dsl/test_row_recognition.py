@@ -147,6 +147,7 @@ def test_what_is_proposed_first_on_hopper_computes_the_module(
     assert computes(problem(forward, inputs, init)).startswith(starts)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     ("forward", "inputs", "starts"),
     [

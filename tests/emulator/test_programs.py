@@ -95,6 +95,7 @@ def test_an_error_that_the_program_caught_still_counts(here: Callable[..., Done]
     assert done.returncode == 1 and "caught: read of 4 bytes" in done.stdout and "ERROR SUMMARY: 1 error" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_programs_own_status_is_passed_on() -> None:
     assert emulate("--status", "7").returncode == 7
 
@@ -118,6 +119,7 @@ def test_memory_of_the_driver(here: Callable[..., Done], argument: str, status: 
     assert said in done.stderr
 
 
+@pytest.mark.slow
 def test_a_function_of_tvm_ffi_launches() -> None:
     pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
     done = emulate(program="tvm_ffi_scale.py")
@@ -186,6 +188,7 @@ def test_advice_is_shown_on_request(tmp_path: Path, here: Callable[..., Done]) -
     )
 
 
+@pytest.mark.slow
 def test_torch_compile_runs_eagerly_and_says_so() -> None:
     done = emulate(program="compiled.py")
     assert done.returncode == 0 and "right True" in done.stdout, done.stderr

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "only"), [("rows_on_gpu.py", "tanh"), ("scans_on_gpu.py", "pool")])
 def test_a_dry_run_writes_only_where_it_is_told(tmp_path: Path, script: str, only: str) -> None:
     def dry(*more: str) -> None:

@@ -22,11 +22,7 @@ from workbench.records import Candidate, Failure
 from workbench.wire import from_plain
 
 ALONE = tuple(name for name, entry in mistakes().items() if entry.get("alone"))
-TOGETHER = [
-    *PROBLEMS,
-    *[name for name in mistakes() if name not in ALONE],
-    *[f"{name}.cured" for name, entry in mistakes().items() if "cured" in entry],
-]
+CORRECT = [*PROBLEMS, *[f"{name}.cured" for name, entry in mistakes().items() if "cured" in entry]]
 
 
 def made(names: list[str], folder: Path) -> subprocess.Popen[bytes]:
@@ -41,13 +37,15 @@ def made(names: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure | None]:
-    """The workbench's report of each, from two processes side by side.
+def failures(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Failure | None]:
+    """The workbench's report of each that a selected test asks for, from two processes side by side.
 
     One that takes its process down gets a worker of its own.
     """
     root = tmp_path_factory.mktemp("mistakes")
-    started = [made(TOGETHER[half::2], root / f"half{half}") for half in (0, 1)]
+    asked = [item.callspec.params["name"] for item in request.session.items if "failures" in _fixtures(item)]
+    together = [name for name in dict.fromkeys(asked) if name not in ALONE]
+    started = [made(together[half::2], root / f"half{half}") for half in (0, 1)]
     ended = [process.wait(300) for process in started]
     assert ended == [0, 0], [(root / f"half{half}" / "said").read_text()[-2000:] for half in (0, 1)]
     found: dict[str, Failure | None] = {}
@@ -55,7 +53,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure | No
         for line in replies.read_text().splitlines():
             name, failure = json.loads(line)
             found[name] = from_plain(failure, Failure) if failure else None
-    for name in ALONE:
+    for name in set(asked) & set(ALONE):
         base, (job, _) = name.partition(".")[0], job_of(name.partition(".")[0])
         found[name] = (
             EmulatorExecutor()
@@ -65,7 +63,12 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure | No
     return found
 
 
+def _fixtures(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(getattr(item, "fixturenames", ()))
+
+
 def test_there_are_enough_of_each() -> None:
+    assert len(CORRECT) > 20
     assert len(mistakes()) >= 40 and len(load_guides()) >= 40
     assert {entry["guide"] for entry in mistakes().values()} == {
         guide.name for guide in load_guides()
@@ -73,11 +76,13 @@ def test_there_are_enough_of_each() -> None:
     assert all(guide.cause and guide.cure and guide.fix for guide in load_guides())
 
 
-def test_the_bases_and_the_cured_are_correct(failures: dict[str, Failure | None]) -> None:
-    correct = [*PROBLEMS, *[name for name in TOGETHER if name.endswith(".cured")]]
-    assert len(correct) > 20 and {name: failures[name] for name in correct if failures[name] is not None} == {}
+@pytest.mark.few(5)
+@pytest.mark.parametrize("name", CORRECT)
+def test_the_bases_and_the_cured_are_correct(name: str, failures: dict[str, Failure | None]) -> None:
+    assert failures[name] is None
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("name", mistakes())
 def test_the_guide_is_selected(name: str, failures: dict[str, Failure | None]) -> None:
     entry, failure = mistakes()[name], failures[name]

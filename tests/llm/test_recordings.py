@@ -35,6 +35,7 @@ def play(name: str, root: Path) -> tuple[tuple[str, ...], Session]:
         return session.play(name), session
 
 
+@pytest.mark.slow
 def test_softmax_plays_as_recorded(tmp_path: Path) -> None:
     start = time.monotonic()
     differences, session = play("softmax", tmp_path)

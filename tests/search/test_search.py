@@ -200,6 +200,7 @@ def test_tools_answer_in_text_whatever_they_are_given() -> None:
         assert answer and "\n" not in answer
 
 
+@pytest.mark.slow
 def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     # fewer files are quicker
     program = (

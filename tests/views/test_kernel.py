@@ -60,6 +60,7 @@ def test_interrupting_a_step_keeps_the_session(kernel: tuple[KernelManager, Any]
     assert status == "ok" and "v1" in text and "accepted" in text, text
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_a_notebook_that_reads_without_a_kernel(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "workbench", "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=110

@@ -52,7 +52,7 @@ class Request:
             if self.closed:
                 return
             completions = client.chat.completions
-            stream: openai.Stream[ChatCompletionChunk] = completions.create(**options)  # type: ignore[call-overload]
+            stream: openai.Stream[ChatCompletionChunk] = completions.create(**options)
             with stream:
                 kind = stream.response.headers.get("content-type", "")
                 if "html" in kind or "application/json" in kind:
