@@ -56,8 +56,8 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
             Degeneracy(
                 kind="random",
                 message="the reference draws random numbers: before each call torch's generator is seeded alike. "
-                "A candidate matches it if it draws in forward with the same calls of torch, in the same order, and hands "
-                "the numbers to its kernel",
+                "A candidate matches it if it draws in forward with the same calls of torch, in the same order, and "
+                "hands the numbers to its kernel",
             )
         )
     if not torch.isfinite(first).all():

@@ -88,10 +88,10 @@ class _Full:
 def open_problem(problem: Problem) -> Opened:
     """The problem as it is understood, and its facts. Raises `ProblemError` with file and line.
 
-    First its precision, its ties and its mode are decided. Then sizes are shrunk for the emulator; those that the person set are
-    shrunk only if the others are not enough. If forward calculates with a number made of a size (1 / sqrt(size)), that
-    size stays, provided that the others can be shrunk. A problem that is too large for the emulator at its smallest
-    sizes has the full case only, and the first note says so.
+    First its precision, its ties and its mode are decided. Then sizes are shrunk for the emulator; those that the
+    person set are shrunk only if the others are not enough. If forward calculates with a number made of a size
+    (1 / sqrt(size)), that size stays, provided that the others can be shrunk. A problem that is too large for the
+    emulator at its smallest sizes has the full case only, and the first note says so.
     """
     decided, said = dtypes.decide_precision(problem)
     decided, mode = dtypes.decide_mode(ties.tie_sizes(decided))
@@ -241,7 +241,7 @@ def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
     if drawn:
         raise ProblemError(
             f"{problem.origin}: forward draws random numbers with aten.{drawn}: float64 and {problem.precision} draw "
-            "different ones, so no result can be compared; draw them apart (torch.rand_like) or make them in get_inputs()"
+            "different ones, so no result can be compared; draw them with torch.rand_like, or make them in get_inputs()"
         )
 
 
