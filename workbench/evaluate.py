@@ -44,7 +44,7 @@ def now() -> str:
 
 def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
     """The verdict on an outcome. A parent's time is compared only if device and provenance are the same."""
-    failure = _failure(outcome)
+    failure = _failure(job, outcome)
     worst = max((check.max_error for check in outcome.checks), default=None)
     bound = _bound(job, outcome)
     if failure is not None:
@@ -148,13 +148,13 @@ def find_recorded(job: Job, outcome: Outcome) -> RecordedTime | None:
     return RecordedTime(seconds=row.median_s, low_s=row.low_s, high_s=row.high_s, device=place.device, date=date)
 
 
-def _failure(outcome: Outcome) -> Failure | None:
+def _failure(job: Job, outcome: Outcome) -> Failure | None:
     if outcome.failure is not None:
         return outcome.failure
     error = next((finding for finding in outcome.findings if finding.severity == "error"), None)
     if error is not None:
         return Failure(stage="run", kind=error.kind, message=error.message, line=error.line)
-    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches)
+    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches, job.facts.degeneracies)
     if wrong is not None:
         return wrong
     if not outcome.checks:

@@ -206,3 +206,39 @@ def test_an_input_that_the_reference_changes_is_compared(body: str, said: str) -
 def test_a_second_call_sees_what_the_first_left(body: str, said: str) -> None:
     failure = run(CACHE, TORCH.format(more="", body=body))
     assert said in failure.message if failure and said else not failure and not said
+
+
+NOISE = IN_PLACE.replace("x.add_(y)\n        return torch.relu(x)", "return x + 0.5 * torch.randn_like(y)")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return x + 0.5 * torch.randn_like(y)", ""),
+        ("noise = torch.randn_like(y); return torch.add(x, noise, alpha=0.5)", ""),
+        ("return x + 0.5 * torch.rand_like(y)", "the reference draws random numbers"),
+        ("return x + 0.5 * torch.randn(*y.shape).double().neg().to(y.dtype)", "with the same calls of torch"),
+        ("return x.clone()", "the reference draws random numbers"),
+    ],
+)
+def test_random_numbers_are_those_of_torch(body: str, said: str) -> None:
+    failure = run(NOISE, TORCH.format(more=", y", body=body))
+    assert said in failure.hint if failure and said else not failure and not said
+
+
+COUNTED = CACHE.replace(
+    "self.total += x\n        return self.total", "self.total = self.total + x\n        return x + 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("self.total = self.total + x; return x + 1", ""),
+        ("self.total += x; return x + 1", ""),
+        ("return x + 1", "wrong buffer total at case shrunk"),
+    ],
+)
+def test_a_buffer_that_the_reference_assigns_is_compared(body: str, said: str) -> None:
+    failure = run(COUNTED, TORCH.format(more="", body=body))
+    assert said in failure.message if failure and said else not failure and not said

@@ -87,6 +87,5 @@ class EmulatorExecutor(Executor):
         except ProblemError as error:
             return replace(outcome, failure=Failure(stage="check", kind="no_output", message=str(error)))
         checks = tuple(from_plain(item, Check) for item in reply["checks"])
-        return replace(
-            outcome, checks=checks, failure=wrong_result(checks, outcome.unmapped_parameters, outcome.launches)
-        )
+        wrong = wrong_result(checks, outcome.unmapped_parameters, outcome.launches, job.facts.degeneracies)
+        return replace(outcome, checks=checks, failure=wrong)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from workbench.records import Check, Failure, Launch
+from workbench.records import Check, Degeneracy, Failure, Launch
+
+FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
 
 
 def wrong_result(
-    checks: Sequence[Check], unmapped_parameters: Sequence[str] = (), launches: Sequence[Launch] = ()
+    checks: Sequence[Check],
+    unmapped_parameters: Sequence[str] = (),
+    launches: Sequence[Launch] = (),
+    degeneracies: Sequence[Degeneracy] = (),
 ) -> Failure | None:
     """The failure of the first failed comparison; None if all passed.
 
     `unmapped_parameters` of the reference have no partner in the candidate, which may be the cause.
-    On the emulator the launches say which lines store.
+    On the emulator the launches say which lines store. Of the task's `degeneracies` those that a candidate must follow
+    are repeated.
     """
     failed = [check for check in checks if not check.passed]
     if not failed:
@@ -40,12 +46,13 @@ def wrong_result(
         if unmapped_parameters
         else ""
     )
+    followed = next((item.message for item in degeneracies if item.kind in FOLLOWED), "")
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
         message=f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}",
         line=lines[0] if len(lines) == 1 else None,
-        hint="; ".join(part for part in (wrong.wrong.sentence if wrong.wrong else "", stored, hint) if part),
+        hint="; ".join(part for part in (wrong.wrong.sentence if wrong.wrong else "", stored, hint, followed) if part),
     )
 
 

@@ -16,6 +16,7 @@ from workbench.problems.results import tensors_of
 from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
 
+PLAIN = (bool, int, float, complex, str, list, tuple, dict, type(None))  # attributes that are compared by value
 THIN_ELEMENTS, THIN_FLOPS = 1 << 21, 1 << 27
 
 
@@ -42,12 +43,21 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
         )
         for name in modified_inputs(problem, shrunk)
     ]
+    if assigned := find_assigned(problem, shrunk):
+        found.append(
+            Degeneracy(
+                kind="state_assigned",
+                message=f"forward assigns to its own {', '.join(assigned)}, so later calls differ from the first: a "
+                "candidate is called twice on one instance, and must keep this state alike",
+            )
+        )
     if not torch.allclose(first, again, atol=tolerance, rtol=tolerance, equal_nan=True):
         found.append(
             Degeneracy(
                 kind="random",
-                message="the reference differs from itself on the same inputs (dropout?): before each call torch's "
-                "generator is seeded alike, and only a candidate that draws as torch does can match it",
+                message="the reference draws random numbers: before each call torch's generator is seeded alike. "
+                "A candidate matches it if it draws in forward with the same calls of torch, in the same order, and "
+                "hands the numbers to its kernel",
             )
         )
     if not torch.isfinite(first).all():
@@ -72,7 +82,7 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
 
 
 def _is_identity(problem: Problem, settings: Settings) -> bool:
-    """Whether the first result is one of the inputs, also where these have the other sign."""
+    """Whether the first result is one of the inputs, also at the second call, where these have the other sign."""
     module = loading.load_module(problem, spread_ties(problem, settings))
     loading.seed_generators(0)
     model = loading.build_model(module, "Model", problem)
@@ -83,13 +93,59 @@ def _is_identity(problem: Problem, settings: Settings) -> bool:
         ]
         try:
             with torch.no_grad():
-                result = tensors_of(copy.deepcopy(model)(*copy.deepcopy(signed)))[0]
+                result = tensors_of(model(*copy.deepcopy(signed)))[0]
         except (RuntimeError, ValueError):
             return False
         same = (value for value in signed if isinstance(value, torch.Tensor) and value.shape == result.shape)
         if not any(torch.equal(result, value) for value in same):
             return False
     return True
+
+
+def find_assigned(problem: Problem, settings: Settings) -> tuple[str, ...]:
+    """Attributes and buffers of the module and its submodules to which forward assigns another value or tensor.
+
+    Attributes are left out if the result of a later call is that of a first one: they only remember something. Changes
+    inside of a tensor are none; they are seen in the graph.
+    """
+    module = loading.load_module(problem, spread_ties(problem, settings))
+    model = loading.build_model(module, "Model", problem)
+    inputs = loading.make_inputs(module, problem, 0)
+    before = {name: copy.copy(value) if isinstance(value, PLAIN) else value for name, value in _attributes(model)}
+    with torch.no_grad():
+        fresh = copy.deepcopy(model)
+        model(*inputs)
+        after, buffers = dict(_attributes(model)), dict(model.named_buffers())
+        found = tuple(name for name, value in after.items() if name not in before or _differs(before[name], value))
+        if not found or any(name in buffers for name in found):
+            return found
+        first, later = (_run_once(module, one, problem, 1, 3) for one in (fresh, model))
+    return found if first.shape != later.shape or not torch.equal(first.nan_to_num(), later.nan_to_num()) else ()
+
+
+def _attributes(model: torch.nn.Module) -> list[tuple[str, object]]:
+    """Buffers and further attributes of a module and its submodules, by their dotted names."""
+    return [
+        (f"{prefix}.{name}" if prefix else name, value)
+        for prefix, part in model.named_modules()
+        for name, value in {**vars(part), **part._buffers}.items()
+        if not name.startswith("_")
+    ]
+
+
+def _differs(before: object, now: object) -> bool:
+    """Whether an attribute is another one now: another tensor, or another plain value."""
+    if isinstance(now, torch.Tensor) or isinstance(before, torch.Tensor):
+        return before is not now
+    return isinstance(now, PLAIN) and (type(before) is not type(now) or not _is_equal(before, now))
+
+
+def _is_equal(one: object, other: object) -> bool:
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and not any(map(_differs, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and not any(_differs(one[key], other[key]) for key in one)
+    return one == other
 
 
 def _thin_settings(problem: Problem, search: cases.Search) -> Settings:

@@ -42,6 +42,21 @@ def decide_precision(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
     return problem, tuple(_note_casts(problem.precision, wanted, floating)) if wanted is not None else ()
 
 
+def decide_mode(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
+    """(the problem in eval mode if the module puts itself there, a note that says so)."""
+    if problem.mode == "eval":
+        return problem, ()
+    module = loading.load_module(problem)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            training = fake_model(module.Model, module, problem).training
+    except Exception:  # the person's code raises what it likes; it is reported when the problem is measured
+        return problem, ()
+    if training:
+        return problem, ()
+    return dataclasses.replace(problem, mode="eval"), ("eval mode: __init__ calls eval()",)
+
+
 def _note_casts(precision: str, wanted: torch.dtype, floating: dict[str, torch.dtype]) -> Iterator[str]:
     parts = []
     for dtype in dict.fromkeys(floating.values()):
@@ -77,7 +92,7 @@ def fake_model(model: type[torch.nn.Module], init_from: ModuleType, problem: Pro
     """The model with fake parameters, cast as the real one would be. To be called under `FakeTensorMode`."""
     with converted_by_replacing():
         made = loading.construct(model, init_from)
-        return loading.cast_model(made, problem).train(problem.mode == "train")
+        return loading.set_mode(loading.cast_model(made, problem), problem)
 
 
 @contextlib.contextmanager

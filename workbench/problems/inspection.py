@@ -36,11 +36,8 @@ KINDS = (
     ("norm", ("native_", "rsqrt", "var_mean", "linalg_vector_norm")),
     ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),
 )
-# operations that draw random numbers; those of dropout draw the same ones in every dtype
-RANDOM = (
-    *("rand", "rand_like", "randn", "randn_like", "randint_like", "normal", "normal_functional", "uniform"),
-    *("exponential", "log_normal", "cauchy", "geometric", "multinomial", "poisson", "binomial", "rrelu_with_noise"),
-)
+# operations that mix what they draw with their inputs, so that float64 cannot have the same draws (reference/draws.py)
+RANDOM = ("rrelu_with_noise",)
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 MOST_LISTED = 16  # numbers of a constant that a graph lists
@@ -91,16 +88,16 @@ class _Full:
 def open_problem(problem: Problem) -> Opened:
     """The problem as it is understood, and its facts. Raises `ProblemError` with file and line.
 
-    First its precision and its ties are decided. Then sizes are shrunk for the emulator; those that the person set are
-    shrunk only if the others are not enough. If forward calculates with a number made of a size (1 / sqrt(size)), that
-    size stays, provided that the others can be shrunk. A problem that is too large for the emulator at its smallest
-    sizes has the full case only, and the first note says so.
+    First its precision, its ties and its mode are decided. Then sizes are shrunk for the emulator; those that the
+    person set are shrunk only if the others are not enough. If forward calculates with a number made of a size
+    (1 / sqrt(size)), that size stays, provided that the others can be shrunk. A problem that is too large for the
+    emulator at its smallest sizes has the full case only, and the first note says so.
     """
     decided, said = dtypes.decide_precision(problem)
-    decided = ties.tie_sizes(decided)
+    decided, mode = dtypes.decide_mode(ties.tie_sizes(decided))
     facts = _inspect(decided)
     sizes = ties.describe_sizes(decided, facts.cases, facts.notes)
-    return Opened(problem=decided, facts=dataclasses.replace(facts, notes=(*facts.notes, *said), sizes=sizes))
+    return Opened(problem=decided, facts=dataclasses.replace(facts, notes=(*facts.notes, *said, *mode), sizes=sizes))
 
 
 def inspect(problem: Problem) -> Facts:
@@ -239,12 +236,12 @@ def _make_facts(
 
 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
-    """Raise `ProblemError` for a graph that draws random numbers by other operations than dropout does."""
+    """Raise `ProblemError` for a graph that draws random numbers which nothing can follow."""
     drawn = next((name for name in _operation_names(graph) if name.rstrip("_") in RANDOM), "")
     if drawn:
         raise ProblemError(
             f"{problem.origin}: forward draws random numbers with aten.{drawn}: float64 and {problem.precision} draw "
-            "different ones, so no result can be compared; make them in get_inputs()"
+            "different ones, so no result can be compared; draw them with torch.rand_like, or make them in get_inputs()"
         )
 
 

@@ -199,7 +199,14 @@ def build_model(
     """The module's class `name` (Model or ModelNew) with the problem's init inputs, in its precision and mode."""
     with torch.device(device):
         model = construct(getattr(module, name), init_from or module)
-    return cast_model(model.to(device), problem).train(problem.mode == "train")
+    return set_mode(cast_model(model.to(device), problem), problem)
+
+
+def set_mode(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
+    """The model in eval mode if the problem says so; else as `__init__` leaves it, which may have called eval() of
+    parts.
+    """
+    return model.eval() if problem.mode == "eval" else model
 
 
 def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.Module:

@@ -20,7 +20,7 @@ class Problem:
     # dtype of floating inputs and parameters; tf32: fp32 storage, TF32 arithmetic; mixed: each as the text has it;
     # declared: as the text has it, not yet looked at. An opened problem has one of the others.
     precision: Precision = "fp32"
-    mode: Mode = "train"  # KernelBench never calls .eval()
+    mode: Mode = "train"  # "train": as __init__ leaves the module, because KernelBench calls neither train() nor eval()
     tie: tuple[tuple[str, ...], ...] = field(default=(), metadata=LATER)  # sizes that always have one value
     vary: tuple[str, ...] = field(default=(), metadata=LATER)  # sizes that vary on their own, even if set
     keep: tuple[str, ...] = field(default=(), metadata=LATER)  # sizes that stay as they are in every case
@@ -103,8 +103,8 @@ class Degeneracy:
     """A weakness of a task: a trivial output would pass, or the comparison is not meaningful.
 
     `kind` is "zero", "constant", "replay", "ignores_inputs" (the same result for other inputs, bit by bit), "identity"
-    (a result is an input), "random" (the reference fails against itself), "not_finite" or "input_modified" (forward
-    writes to an input).
+    (a result is an input), "random" (the reference fails against itself), "not_finite", "input_modified" (forward
+    writes to an input) or "state_assigned" (forward assigns to its own attributes or buffers).
     """
 
     kind: str

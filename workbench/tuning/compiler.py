@@ -107,7 +107,7 @@ def compile_for(plan: TuningPlan, case: str, module: ModuleType) -> None:
     reference = loading.load_module(plan.problem, specs.settings)
     with torch.device("meta"):
         model = loading.construct(module.ModelNew, reference)
-    model = model.to_empty(device="cpu").requires_grad_(False).train(plan.problem.mode == "train")
+    model = loading.set_mode(model.to_empty(device="cpu").requires_grad_(False), plan.problem)
     model = loading.cast_model(model, plan.problem)
     with torch.no_grad(), compiled_store.HeldFunction.hold_all():
         model(*(loading.cast(loading.lazy_zeros(item), plan.problem) for item in specs.inputs))

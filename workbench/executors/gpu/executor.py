@@ -165,12 +165,13 @@ class GpuExecutor(Executor):
             )
         else:
             outcome = candidate_outcome(job, candidate.folder, workers.wait(candidate.number, stop), self.name)
-        return _fill(outcome, run.result, run.about, time.perf_counter() - start)
+        return _fill(job, outcome, run.result, run.about, time.perf_counter() - start)
 
 
-def _fill(outcome: Outcome, found: RunResult, about: Json, ran: float) -> Outcome:
+def _fill(job: Job, outcome: Outcome, found: RunResult, about: Json, ran: float) -> Outcome:
     """The outcome with checks, times and versions of the run."""
-    failure = outcome.failure or found.failure or wrong_result(found.checks, outcome.unmapped_parameters)
+    wrong = wrong_result(found.checks, outcome.unmapped_parameters, degeneracies=job.facts.degeneracies)
+    failure = outcome.failure or found.failure or wrong
     timings = found.timings if failure is None else {}
     versions = (*outcome.versions, ("cuda", str(about.get("cuda"))), ("gpu", str(about.get("gpu"))))
     return replace(

@@ -30,12 +30,15 @@ ALIASES = (
 )
 
 
+KEPT = ("input_modified", "state_assigned")  # degeneracies of modules that leave something for later calls
+
+
 def why_not(facts: Facts) -> str | None:
     """A line on a write that a kernel must not or would not do; None if there is none.
 
     Such a write goes to the module's inputs, to its own state, or to a value that is read under another name.
     """
-    if changed := [item.message for item in facts.degeneracies if item.kind == "input_modified"]:
+    if changed := [item.message for item in facts.degeneracies if item.kind in KEPT]:
         return f"the planner has no kernel for this module: {changed[0]}"
     state = sorted(
         {

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.problems import loading
 from workbench.problems.counting import TermCount, UncompiledMode, operation_name
+from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
 from workbench.problems.results import tensors_of
 from workbench.records import Precision
 
@@ -122,18 +123,23 @@ def run_reference(
     seed: int,
     wide: torch.dtype = torch.float64,
 ) -> Reference:
-    """Call copies of the model in `wide` and in its own precision, both with `seed` for random numbers.
+    """Call copies of the model in its own precision and in `wide`, with the same random numbers: `seed`'s.
 
     TF32 is emulated on every device: cuBLAS does not use it for all shapes.
     """
     with torch.no_grad(), _forbid_tf32():
+        loading.seed_generators(seed)
+        with (
+            EpsWatch() as watched,
+            TruncatedProducts() if precision == "tf32" else contextlib.nullcontext(),
+            RecordedDraws() as record,
+        ):
+            eager = _run_eager(model, inputs)
         widened, values = _widened(model, wide), convert(inputs, wide)
         loading.seed_generators(seed)
-        with TermCount() as count, WidenedDtypes(wide):
+        drawn = record.drawn if eager is not None else []
+        with TermCount() as count, WidenedDtypes(wide), ReplayedDraws(drawn, wide):
             exact = tensors_of(widened(*values))
-        loading.seed_generators(seed)
-        with EpsWatch() as watched, TruncatedProducts() if precision == "tf32" else contextlib.nullcontext():
-            eager = _run_eager(model, inputs)
     floor = TF32_EPS if precision == "tf32" else torch.finfo(torch.float32).eps
     return Reference(exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor))
 

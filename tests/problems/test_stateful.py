@@ -1,0 +1,119 @@
+"""Modules in the styles people have that keep state or draw random numbers: what is said when they are opened."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench import problems
+from workbench.problems import inspection
+from workbench.problems.reference import run_reference
+from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.records import Opened
+
+FOLDER = Path(__file__).parent / "stateful"
+MEMO = """import torch
+import torch.nn as nn
+
+n = 64
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last_shape = None
+
+    def forward(self, x):
+        self.last_shape = tuple(x.shape)
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(n, n)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@functools.cache
+def opened(name: str) -> Opened:
+    return inspection.open_problem(problems.load(str(FOLDER / f"{name}.py")))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("counter", "writes to its own steps"),
+        ("ema", "writes to its own running_mean"),
+        ("kv_ring", "writes to its own at, ring"),
+        ("running_max", "writes to its own amax"),
+        ("histogram_buffer", "writes to its own usage"),
+        ("spectral", "writes to its own u"),
+        ("add_in_place", "changes its input x in place"),
+        ("cache_slice", "writes to a view of a value and reads the value after it"),
+        ("python_counter", "assigns to its own calls, so later calls differ from the first"),
+        ("assigned_buffer", "assigns to its own total"),
+        ("plain_attribute", "assigns to its own h"),
+        ("stochastic_depth", "bernoulli"),
+    ],
+)
+def test_what_no_kernel_of_the_planner_keeps_is_named(name: str, said: str) -> None:
+    with pytest.raises(Unrecognised, match=said):
+        recognise(opened(name).facts)
+
+
+def test_a_module_that_counts_in_python_is_no_identity() -> None:
+    assert [item.kind for item in opened("python_counter").facts.degeneracies] == ["state_assigned"]
+
+
+def test_a_module_that_only_remembers_something_is_planned() -> None:
+    facts = inspection.inspect(problems.load(MEMO))
+    assert not facts.degeneracies
+    recognise(facts)
+
+
+def test_a_module_that_puts_itself_into_eval_mode_has_no_dropout() -> None:
+    found = opened("dropout_eval")
+    assert found.problem.mode == "eval"
+    assert "eval mode: __init__ calls eval()" in found.facts.notes
+    assert not found.facts.degeneracies
+    recognise(found.facts)
+
+
+DRAWING = {
+    "randn_like": lambda x: x + torch.randn_like(x),
+    "bernoulli": torch.bernoulli,
+    "dropout": lambda x: torch.dropout(x, 0.3, True),
+    "native_dropout": lambda x: torch.native_dropout(x, 0.3, True)[0],
+    "uniform_": lambda x: x * torch.empty_like(x).uniform_(),
+    "normal": lambda x: torch.normal(x, x),
+    "multinomial": lambda x: torch.multinomial(x, 3),
+    "gumbel": torch.nn.functional.gumbel_softmax,
+}
+
+
+class Called(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return DRAWING[self.name](x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", DRAWING)
+def test_float64_has_the_random_numbers_of_the_own_precision(name: str, dtype: torch.dtype) -> None:
+    x = torch.rand(32, 48, generator=torch.Generator().manual_seed(1)).to(dtype)
+    found = run_reference(Called(name), [x], "fp32" if dtype == torch.float32 else "bf16", seed=5)
+    assert found.eager is not None
+    assert found.exact[0].dtype in (torch.float64, torch.int64)
+    limit = 8 * torch.finfo(dtype).eps
+    assert torch.allclose(found.exact[0].double(), found.eager[0].double(), atol=limit, rtol=limit)
+    other = run_reference(Called(name), [x], "bf16", seed=6)
+    assert not torch.equal(other.exact[0], found.exact[0])
