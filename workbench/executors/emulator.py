@@ -53,6 +53,7 @@ class EmulatorExecutor(Executor):
                 str(folder),
                 memory_bytes=job.memory_limit_bytes,
                 disk_bytes=disk_limit(job),
+                tools=job.want_sass,
                 **cpu_limits(job.wall_limit_s),
             )
 

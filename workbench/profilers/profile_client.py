@@ -93,6 +93,7 @@ def run_profiled(
                     memory_bytes=memory,
                     connection=None,
                     processes=PROCESSES,
+                    tools=True,
                     **extra,
                     **request,
                 ),

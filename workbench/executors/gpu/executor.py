@@ -105,6 +105,7 @@ class GpuExecutor(Executor):
             "wall_s": job.wall_limit_s,
             "memory_bytes": job.memory_limit_bytes,
             "disk_bytes": disk_limit(job),
+            "tools": job.want_sass,
             "stop": context.stop,
             "gpu": turns.gpu.uuid,
         }

@@ -30,11 +30,15 @@ class WorkerProcess:
         wall_s: float,
         memory_bytes: int,
         disk_bytes: int = DISK_BYTES,
+        tools: bool = False,
         stop: threading.Event | None,
         gpu: str = "",
         trusted: bool = False,
     ) -> None:
-        """`gpu` is the UUID of the GPU that it works on; "" leaves that to the environment."""
+        """`gpu` is the UUID of the GPU that it works on; "" leaves that to the environment.
+
+        `tools` says that it starts programs (nvdisasm).
+        """
         self.workers, self.folder = workers, folder
         extra = {"trusted": True} if trusted else {}
         mine, theirs = socket.socketpair()
@@ -45,6 +49,7 @@ class WorkerProcess:
                 wall_s=wall_s,
                 memory_bytes=memory_bytes,
                 disk_bytes=disk_bytes,
+                tools=tools,
                 connection=theirs,
                 device="cuda",
                 gpu=gpu,

@@ -98,7 +98,8 @@ def _warden(request: Json, out: int, status: int, connection: int | None) -> Non
     if confined:
         gpu = request.get("device") == "cuda"
         if request.get("user_namespace", True):
-            user = sandbox.leave_root()
+            # programs that are started as two users at once are not given TMPDIR, which nvdisasm needs
+            user = not request.get("tools") and sandbox.leave_root()
             flags = sandbox.NEW_NET if gpu else sandbox.NEW_NET | sandbox.NEW_IPC | sandbox.NEW_PID
             left = sandbox.Left(sandbox.unshare(flags) or sandbox.unshare(sandbox.NEW_NET), user)
         else:
