@@ -1,8 +1,9 @@
 """System calls that no candidate needs are refused with EPERM by a seccomp filter: a deny list in classic BPF.
 
 The filter holds for every thread and for every process that this one starts, and cannot be removed. Python's start of a
-process or thread, LLVM and CUDA do without these calls; CUDA uses sockets only where MPS (multi-process service) runs,
-and then a confined process cannot join its server. Numbers: linux/arch/x86/entry/syscalls/syscall_64.tbl and
+process or thread and LLVM do without these calls. CUDA's initialisation makes a listening socket (AF_UNIX, SOCK_SEQPACKET),
+which `cuda` allows; it connects only where MPS (multi-process service) runs, and then a confined process cannot join
+its server. Numbers: linux/arch/x86/entry/syscalls/syscall_64.tbl and
 linux/include/uapi/asm-generic/unistd.h (aarch64).
 """
 
@@ -99,11 +100,10 @@ OTHER_PROCESSES: Calls = {  # a profiler needs these
 }
 NETWORK: Calls = {
     "connect": (42, 203),
-    "bind": (49, 200),
-    "listen": (50, 201),
     "accept": (43, 202),
     "accept4": (288, 242),
 }
+LISTENING: Calls = {"bind": (49, 200), "listen": (50, 201)}
 HIDDEN_MEMORY: Calls = {  # what these hold is in no process's resident memory
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
@@ -130,11 +130,11 @@ def why_not() -> str:
     return ""
 
 
-def refuse_calls(*, network: bool = False, other_processes: bool = False, hidden_memory: bool = False) -> bool:
+def refuse_calls(*, network: bool = False, other_processes: bool = False, cuda: bool = False) -> bool:
     """Refuse the calls of the deny list in all threads of this process, for good. False if there is no seccomp.
 
-    `network` allows sockets of IPv4 and IPv6; `other_processes` what a profiler needs; `hidden_memory` files in memory
-    and the passing of descriptors, which CUDA may need.
+    `network` allows sockets of IPv4 and IPv6; `other_processes` what a profiler needs; `cuda` files in memory, the
+    passing of descriptors, and a listening socket that is no datagram's and can connect to none.
     """
     if why_not():
         return False
@@ -143,18 +143,21 @@ def refuse_calls(*, network: bool = False, other_processes: bool = False, hidden
         ALWAYS,
         *([] if other_processes else [OTHER_PROCESSES]),
         *([] if network else [NETWORK]),
-        *([] if hidden_memory else [HIDDEN_MEMORY]),
+        *([] if network or cuda else [LISTENING]),
+        *([] if cuda else [HIDDEN_MEMORY]),
     ]
     denied = [found for names in lists for one in names.values() if (found := one[column]) is not None]
     families = (socket.AF_INET, socket.AF_INET6) if network else ()
-    code = b"".join(struct.pack("HBBI", *one) for one in make_filter(audit, column, denied, families))
+    code = b"".join(struct.pack("HBBI", *one) for one in make_filter(audit, column, denied, families, cuda))
     held = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.cast(held, ctypes.c_void_p))
     _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     return bool(_LIBC.syscall(number, SET_MODE_FILTER, FLAG_TSYNC, ctypes.byref(program)) == 0)
 
 
-def make_filter(audit: int, column: int, denied: Collection[int], families: Collection[int]) -> list[Instruction]:
+def make_filter(
+    audit: int, column: int, denied: Collection[int], families: Collection[int], cuda: bool = False
+) -> list[Instruction]:
     """The instructions of the filter for system calls of the architecture `audit`."""
     refuse = (RETURN, 0, 0, ERRNO | errno.EPERM)
     allow = (RETURN, 0, 0, ALLOW)
@@ -181,6 +184,9 @@ def make_filter(audit: int, column: int, denied: Collection[int], families: Coll
         allow,
     ]
     inner = [one for family in families for one in ((JUMP_EQUAL, 0, 1, int(family)), allow)]
+    if cuda:
+        inner += [(JUMP_EQUAL, 0, 4, int(socket.AF_UNIX)), (LOAD, 0, 0, SECOND), (AND, 0, 0, TYPE_MASK)]
+        inner += [(JUMP_EQUAL, 0, 1, socket.SOCK_SEQPACKET), allow]
     return [*body, (JUMP_EQUAL, 0, len(inner) + 2, number["socket"]), (LOAD, 0, 0, FIRST), *inner, refuse, allow]
 
 

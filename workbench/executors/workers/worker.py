@@ -117,7 +117,7 @@ def _confine(folder: Path, request: Json, left: sandbox.Left, report: int) -> No
         (str(scratch), "/dev/null", *devices),
         network=loopback,
     )
-    filtered = seccomp.refuse_calls(network=loopback, other_processes=loopback, hidden_memory=gpu)
+    filtered = seccomp.refuse_calls(network=loopback, other_processes=loopback, cuda=gpu)
     active = {
         sandbox.NAMESPACES: left.namespaces,
         sandbox.PROCESSES: counted,
