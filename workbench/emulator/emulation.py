@@ -26,6 +26,7 @@ ACTIVE: list[Emulation] = []
 LIBRARIES: dict[bytes, CompiledModule] = {}  # by image; compiled functions outlive one emulation
 OPERANDS = DeviceTags()  # CPU tensors that stand for device tensors; CuTe DSL's tensors outlive one emulation too
 _MACHINES: dict[tuple[str, str, str | None], Machine] = {}  # the latest ones; others are made again from their PTX
+LIMITED_THREADS = 256  # of a CTA that the limit of instructions is for; a larger CTA may take more in proportion
 MACHINES = 64  # limit for _MACHINES, since the machine of a large kernel takes megabytes
 
 
@@ -144,7 +145,7 @@ class Emulation:
             cluster=cluster_dims(config),
             dynamic_shared_bytes=config.shared,
             params=params,
-            step_limit=self.step_limit,
+            step_limit=self.step_limit * max(config.block.x * config.block.y * config.block.z // LIMITED_THREADS, 1),
             counters=self.counters,
             source_file=self.source_file,
             strict_shared=self.strict,
