@@ -16,6 +16,7 @@ import probe_tables
 import search_tables
 from graph_tables import caches, mini_batches, mini_batches_on_gpu
 from page_parts import RESULTS, geometric_mean, load, section, source, table, time
+from problem_tables import kernelbench, problems_as_called
 
 from workbench import docs, landscapes
 
@@ -302,7 +303,7 @@ def searches() -> str:
 
 SECTIONS: tuple[Callable[[], str], ...] = (
     nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy,
-    advice, recorded_sessions, searches, caches, mini_batches, mini_batches_on_gpu,
+    problems_as_called, kernelbench, advice, recorded_sessions, searches, caches, mini_batches, mini_batches_on_gpu,
 )  # fmt: skip
 
 

@@ -1,0 +1,86 @@
+"""The tables of whole problems: times as called on a GPU (search_live.py), and a sweep of KernelBench on the emulator."""
+
+from __future__ import annotations
+
+import collections
+import json
+from typing import Any
+
+from page_parts import RESULTS, geometric_mean, load, section, source, table, time
+
+Json = dict[str, Any]
+LIVE = "h200_search_live"
+
+
+def load_live() -> list[Json]:
+    """The rows of search_live.py, of which the last one of a problem counts."""
+    text = (RESULTS / f"{LIVE}.jsonl").read_text()
+    return list({row["problem"]: row for row in map(json.loads, text.splitlines())}.values())
+
+
+def problems_as_called() -> str:
+    """Both times of KernelBench problems on a GPU, beside torch eager and torch.compile."""
+    rows = sorted(load_live(), key=lambda row: int(row["problem"].split("_")[1]))
+    rows.sort(key=lambda row: row["problem"].split("_")[0])
+    timed = [row for row in rows if row["again"].get("call_s") and row["again"].get("eager_call_s")]
+    failed = [row["problem"] for row in rows if row not in timed]
+    cells = [
+        [
+            row["problem"].replace("_", " ", 1),
+            *(time(row["again"][key]) for key in ("bound_s", "kernels_s", "call_s", "eager_call_s", "compiled_call_s")),
+            f"{row['again']['eager_call_s'] / row['again']['call_s']:.2f}",
+            f"{row['first_s'] / row['best_s']:.2f} ({row['trials']})",
+            f"{row['first_verdict_s']:.0f} s",
+        ]
+        for row in timed
+    ]
+    head = ("problem", "bound", "kernels", "a call", "torch eager", "torch.compile", "over eager", "search", "verdict")
+    one = timed[0]
+    return section(
+        "## KernelBench problems as called",
+        f"KernelBench's own sizes in TF32 on one {one['gpu']} (driver {one['driver']}), {one['date'][:10]}: medians of one "
+        "run for each problem, in which the version, torch eager and torch.compile took turns. A call is from an idle GPU "
+        'to the end of its kernels, host time included, for all three. "search": the gain of a tree search over the '
+        "planner's first version, and the versions that it had tried when its time was up, of 15 asked for; so it says "
+        'little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 other processes on '
+        "other cores of the host (`beside`), which lengthens verdicts.",
+        table(head, cells),
+        "\n".join(_summaries(timed)),
+        f"Not timed, because the version that the search had found was judged wrong in the last run: {', '.join(failed)}."
+        if failed
+        else "",
+        f"Source: `results/{LIVE}.jsonl`, `tests/bench/search_live.py`.",
+    )
+
+
+def _summaries(timed: list[Json]) -> list[str]:
+    lines = []
+    for level in ("level1", "level2"):
+        mine = [row["again"] for row in timed if row["problem"].startswith(level)]
+        if not mine:
+            continue
+        eager = [one["eager_call_s"] / one["call_s"] for one in mine]
+        compiled = [one["compiled_call_s"] / one["call_s"] for one in mine if one["compiled_call_s"]]
+        lines.append(
+            f"- {level}, {len(mine)} problems: geometric mean {geometric_mean(eager):.2f} over torch eager, "
+            f"{geometric_mean(compiled):.2f} over torch.compile; least {min(eager):.2f} over torch eager; "
+            f"{sum(ratio < 0.9 for ratio in eager)} below 0.9"
+        )
+    return lines
+
+
+def kernelbench() -> str:
+    """How many of KernelBench's problems have right kernels on the emulator."""
+    found = load("kernelbench_sweep")
+    rows = found["rows"]
+    versions = collections.Counter(row["status"] for row in rows)
+    wrong = [row for row in rows if row["status"] not in ("right", "planned")]
+    lines = [f"- {row['problem']}, version {row['version']}: {row['message'].splitlines()[0][:160]}" for row in wrong]
+    return section(
+        "## KernelBench on the emulator",
+        f"All {found['problems']} problems of levels 1 and 2, opened as they are; the planner's first three versions run "
+        f"at all small cases. {versions['right']} of {len(rows)} versions are right. The others:",
+        "\n".join(lines),
+        found["note"],
+        source("kernelbench_sweep", "kernelbench_sweep.py"),
+    )
