@@ -20,10 +20,13 @@ import numpy
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from workbench import landscapes
+from workbench.structure.kernels.kernel_rules import KernelRule
 from workbench.structure.kernels.landscape_rows import RankedRow, rank_rows
 from workbench.structure.kernels.ranking import ProgramRanker
 from workbench.structure.kernels.rule_learning import learn_rules
 from workbench.wire import to_plain
+
+MOST_OF_KIND = 12
 
 
 def correlate(train: Sequence[RankedRow], test: Sequence[RankedRow], trees: int) -> float:
@@ -33,6 +36,16 @@ def correlate(train: Sequence[RankedRow], test: Sequence[RankedRow], trees: int)
     predicted = ProgramRanker(trees).fit(train).predict(test)
     found = spearmanr(predicted, [one.rank for one in test]).statistic
     return round(float(found), 4)
+
+
+def learn_by_kind(rows: Sequence[RankedRow], kinds: dict[str, str]) -> dict[str, tuple[KernelRule, ...]]:
+    """Kind of problem -> the rules learnt on its landscapes alone, where there are two or more and a rule is clear."""
+    found = {}
+    for kind in sorted(set(kinds.values())):
+        own = [one for one in rows if kinds[one.landscape] == kind]
+        if len({one.landscape for one in own}) > 1 and (rules := learn_rules(own, MOST_OF_KIND)):
+            found[kind] = rules
+    return found
 
 
 def main() -> None:
@@ -72,7 +85,12 @@ def main() -> None:
             for rule in rules
         ]
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")
-        plain = {"source": "tests/bench/structure_landscapes.py", "rules": [to_plain(rule) for rule in rules]}
+        kinds = learn_by_kind(rows, {name: str(place.facts["kind"]) for name, place in places.items()})
+        plain = {
+            "source": "tests/bench/structure_landscapes.py",
+            "rules": [to_plain(rule) for rule in rules],
+            "kinds": {kind: [to_plain(rule) for rule in found] for kind, found in kinds.items()},
+        }
         arguments.rules.write_text(json.dumps(plain, indent=1) + "\n")
         print(*rules, sep="\n")
 

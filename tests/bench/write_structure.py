@@ -10,7 +10,8 @@ from typing import Any
 from write_measurements import load, table
 
 from workbench import docs
-from workbench.structure.kernels.kernel_rules import kernel_rules
+from workbench.landscapes import landscapes
+from workbench.structure.kernels.kernel_rules import kernel_rules, rules_of_kind
 
 HEAD = """# Rules that explain: SymGraph
 
@@ -73,6 +74,12 @@ a tenth or more in the geometric mean, and three in four pairs agree.
 
 {rules}
 
+A language model that refines a kernel is shown the rules that were learnt on the landscapes of the problem's kind \
+alone, with support and effect, those first on whose slow side the kernel's program is. `%cutegen model --rules off` \
+leaves them out. They are:
+
+{kinds}
+
 *rows*: programs with the condition that have a partner; *pairs*: the share in which they are the slower ones. A rule \
 is an experience with these problems on this GPU, not a law: check it against counters (tutorial 11).
 
@@ -120,6 +127,16 @@ def rule_table() -> str:
     return table(["slow if", "where", "rows", "landscapes", "times the time", "pairs"], rows)
 
 
+def kind_table() -> str:
+    """The rules of each kind of problem."""
+    rows = [
+        (kind, rule.slow, " and ".join(map(str, rule.context)) or "-", rule.support, f"{rule.effect:.2f}x")
+        for kind in sorted({str(place.facts["kind"]) for place in landscapes().values()})
+        for rule in rules_of_kind(kind)
+    ]
+    return table(["kind", "slow if", "where", "rows", "times the time"], rows)
+
+
 def accuracy_table(found: dict[str, Any]) -> str:
     """Sets by methods: accuracy, deviation, seconds."""
     methods = list(dict.fromkeys(method for one in found["summary"].values() for method in one))
@@ -143,6 +160,7 @@ def page() -> str:
     worst = sorted(places, key=lambda name: places[name]["rules"])[:3]
     filled = KERNELS.format(
         rules=rule_table(),
+        kinds=kind_table(),
         landscapes=len(places),
         rules_mean=f"{ranks['mean']['rules']:.2f}",
         files_mean=f"{ranks['mean']['rules_of_other_files']:.2f}",

@@ -273,6 +273,18 @@ def test_another_feedback_appears_in_the_prompt(server: Any, session: Session, f
     assert [said in text for text in texts] == [False, True]
 
 
+@pytest.mark.parametrize("rules", ["on", "off"])
+def test_rules_on_recorded_times_appear_in_the_prompt_unless_they_are_off(
+    server: Any, session: Session, rules: str
+) -> None:
+    session.model(rules=rules)
+    server.play(whole(GOOD), comment("a step"))
+    session.run_chain(depth="1", accept="correct", profile="always")
+    texts = [request["body"]["messages"][1]["content"] for request in server.requests]
+    assert ["Rules on recorded times" in text for text in texts] == [False, rules == "on"]
+    assert ("- threads <= 96: 1.51x the time (45 rows in 5 landscapes" in texts[1]) is (rules == "on")
+
+
 def test_a_model_may_be_shown_nothing_and_a_wrong_word_is_told(server: Any, session: Session) -> None:
     session.model(feedback="none")
     server.play(whole(GOOD), comment("a step"))

@@ -26,6 +26,10 @@ DIRECTIVES = (
     "(sectors over the least 8.0x, limit 1.2x). Do: let consecutive threads take consecutive elements",
     "[low] a thread moves 4 bytes with an access of at most 16. Do: use vector accesses of 16 bytes",
 )
+RULES = (
+    "parts > 80: 2.45x the time (93 rows in 5 landscapes, 99% of pairs): the kernel above is such a one",
+    "unroll <= 3: 1.21x the time (61 rows in 5 landscapes, 89% of pairs)",
+)
 QUESTIONS = ("coalescing: Do the threads of a warp access neighbouring addresses?", "divergence: Are they together?")
 
 
@@ -123,6 +127,7 @@ def cases() -> dict[str, str]:
             "optimise", dataclasses.replace(ask, profile="- line 3: 4.0x the sectors it needs"), menu=menu
         ),
         "optimise-with-directives": rendered("optimise", dataclasses.replace(ask, directives=DIRECTIVES), menu=menu),
+        "optimise-with-rules": rendered("optimise", dataclasses.replace(ask, rules=RULES), menu=menu),
         "optimise-with-probes": rendered("optimise", dataclasses.replace(ask, questions=QUESTIONS), menu=menu),
         "diagnosis-wrong": rendered("diagnosis", ask, **shown),
         "diagnosis-compile": rendered("diagnosis", ask, **compiled),
@@ -147,6 +152,7 @@ def cases() -> dict[str, str]:
         "optimise-with-profile",
         "optimise-with-directives",
         "optimise-with-probes",
+        "optimise-with-rules",
         "diagnosis-wrong",
         "diagnosis-compile",
         "patch",

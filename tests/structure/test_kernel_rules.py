@@ -15,9 +15,11 @@ from workbench.structure.kernels.kernel_rules import (
     explain_program,
     kernel_rules,
     measure_rule,
+    rules_of_kind,
     rules_of_landscape,
+    write_rules,
 )
-from workbench.structure.kernels.landscape_rows import context_attributes, rank_rows
+from workbench.structure.kernels.landscape_rows import context_attributes, problem_attributes, rank_rows
 from workbench.structure.kernels.ranking import ProgramRanker
 from workbench.structure.kernels.rule_learning import learn_rules
 from workbench.views.text.mime_bundle import MimeBundle
@@ -42,6 +44,24 @@ def test_at_least_eight_rules_have_support_and_a_pair_that_shows_them(places) ->
         slow, fast = settings_of(pair.slow), settings_of(pair.fast)
         differ = {name for name in {*slow, *fast} if slow.get(name) != fast.get(name)}
         assert differ == {rule.slow.setting}
+
+
+def test_rules_of_a_kind_hold_on_its_landscapes_alone(places) -> None:
+    norms = rank_rows((name, place) for name, place in places.items() if place.facts["kind"] == "norm")
+    rules = rules_of_kind("norm")
+    assert rules and not rules_of_kind("nonsense")
+    assert all(measure_rule(rule.slow, rule.context, norms) == rule for rule in rules)
+
+
+def test_sentences_for_a_model_begin_with_what_its_program_does_wrong() -> None:
+    context = problem_attributes(1e9, 1e8, "fp32", "norm")
+    text = "rmsnorm(x) .arch(sm_90a) .threads_per_row(1024) .vector(4) .unroll(4)"
+    lines = write_rules("norm", text, context)
+    assert lines[0].startswith("threads per row > 768: ") and lines[0].endswith("the kernel above is such a one")
+    assert "rows in" in lines[0] and 1 < len(lines) <= 5
+    assert not any("the kernel above" in line for line in lines[1:])
+    assert not any("the kernel above" in line for line in write_rules("norm", None, context))
+    assert write_rules("loss", text, context) == ()
 
 
 @pytest.mark.slow

@@ -154,6 +154,7 @@ class Ask:
     questions: tuple[str, ...] = ()  # "probe: question" of those that a model may ask by its tool `probe`
     diagnosis: Diagnosis | None = None  # of the baseline, from what its test counted
     lessons: tuple[str, ...] = ()  # of this user's earlier sessions, in sentences (workbench/lessons.py)
+    rules: tuple[str, ...] = ()  # on recorded times of problems of this kind, in sentences (structure.kernels)
 
 
 @record

@@ -32,6 +32,7 @@ NUMBERS: dict[str, Callable[[str | float], int | float]] = {
 CHOICES = {
     "language": ("cute", "mucutlass"),
     "feedback": ("directives", "tools", "raw", "none"),
+    "rules": ("on", "off"),
 }
 NAMES = ("base_url", "model", *CHOICES, *NUMBERS)
 _KEYS: dict[str, Key] = {}  # endpoint -> key that the user typed; only for this process
@@ -63,6 +64,11 @@ class ModelSettings:
     def feedback(self) -> str:
         """What a model is shown of the profile: directives, tools, raw or none."""
         return str(self.values.get("feedback") or CHOICES["feedback"][0])
+
+    @property
+    def shows_rules(self) -> bool:
+        """Whether a model is shown rules on recorded times."""
+        return str(self.values.get("rules") or CHOICES["rules"][0]) == "on"
 
     def why_not(self) -> str | None:
         """None if a model is set, else a sentence that says what to set."""

@@ -21,6 +21,8 @@ from workbench.session.log import Reference
 from workbench.session.model_settings import ModelSettings
 from workbench.session.profiling import Diagnosing, Profiling
 from workbench.session.testing import Testing, is_correct
+from workbench.structure.kernels.kernel_rules import write_rules
+from workbench.structure.kernels.landscape_rows import problem_attributes
 
 NO_OPTIONS: Options = {}
 
@@ -62,13 +64,13 @@ class Proposing:
         return settings.shows_profile("elementwise" if kind == "elementwise" else workload(kind), depth)
 
     def _add_feedback(self, ask: Ask, base: Version) -> Ask:
-        """The request with what the model is shown of the profile of `base`, by the model setting `feedback`, and of
-        earlier sessions.
+        """The request with what the model is shown of the profile of `base`, by the model setting `feedback`, of
+        earlier sessions, and of recorded times.
         """
         feedback = self.model.feedback
         if feedback == "none":
             return ask
-        ask = dataclasses.replace(ask, lessons=self._recall(ask))
+        ask = dataclasses.replace(ask, lessons=self._recall(ask), rules=self._find_rules(base))
         if feedback == "raw":
             return dataclasses.replace(ask, profile=self.profiling.findings(base))
         if feedback == "tools":
@@ -82,6 +84,15 @@ class Proposing:
         known = [lesson for lesson in lessons.read() if lesson.session != self.log.name]
         bottleneck = ask.diagnosis.bottleneck if ask.diagnosis is not None else ""
         return tuple(map(lessons.describe, lessons.find_similar(known, self.log.facts.kind, bottleneck)))
+
+    def _find_rules(self, base: Version) -> tuple[str, ...]:
+        """Rules on recorded times of problems of this kind, unless the model setting `rules` is off."""
+        facts = self.log.facts
+        work = next((work for work in facts.work if work.case == "full"), None)
+        if work is None or not self.model.shows_rules:
+            return ()
+        context = problem_attributes(work.flops, work.least_bytes, self.log.problem.precision, facts.kind)
+        return write_rules(facts.kind, base.proposal.candidate.program, context)
 
     def make_ask(self, base: Version | None) -> Ask:
         """The request to a proposer that improves `base`, else writes the first version."""

@@ -144,6 +144,7 @@ def _template_values(ask: Ask) -> dict[str, object]:
         "kind": ask.facts.kind,
         "profile": ask.profile,
         "lessons": ask.lessons,
+        "rules": ask.rules,
         "directives": ask.directives,
         "questions": ask.questions,
         "examples": examples(),

@@ -3,6 +3,8 @@
     kernel_rules()                    the rules that come with the workbench, learnt on its landscapes
     explain_program(text, rules)      those that hold for a program, largest effect first
     rules_of_landscape(place, rules)  those that hold within one landscape, with its own pairs
+    rules_of_kind(kind)               those learnt on the landscapes of one kind of problem alone
+    write_rules(kind, text, context)  the same in sentences for a language model
 
 Rules are learnt by `learn_rules` (rule_learning.py) and kept in kernel_rules.json; nothing is trained when they are
 read.
@@ -24,11 +26,13 @@ from workbench.landscapes.keys import settings_of, strip_settings
 from workbench.records import record
 from workbench.structure.kernels.landscape_rows import RankedRow, rank_rows
 from workbench.structure.kernels.program_graphs import Attributes, attributes_of_program
-from workbench.wire import from_plain
+from workbench.wire import Json, from_plain
 
 FILE = "kernel_rules.json"
+PROBLEM = ("FLOPs per byte", "log2 of FLOPs", "log2 of bytes", "precision", "problem", "operation")
 LEAST_SUPPORT = 20  # rows of a rule
 LEAST_HERE = 5  # of them in one landscape, for the rule to be told of it
+MOST_WRITTEN = 5  # rules in a prompt
 SETTING_OF = {  # attribute -> the setting that holds it, where it is not the attribute's own name
     **dict.fromkeys(("tile m", "tile n", "tile k", "tile area"), "tile"),
     **dict.fromkeys(("cluster m", "cluster n", "cluster CTAs", "cluster"), "cluster"),
@@ -117,10 +121,40 @@ class KernelRule:
 
 
 @functools.cache
+def _read_file() -> Json:
+    found: Json = json.loads(resources.files("workbench.structure.kernels").joinpath(FILE).read_text())
+    return found
+
+
+@functools.cache
 def kernel_rules() -> tuple[KernelRule, ...]:
     """The rules that come with the workbench, in the order of what they explain."""
-    text = resources.files("workbench.structure.kernels").joinpath(FILE).read_text()
-    return tuple(from_plain(one, KernelRule) for one in json.loads(text)["rules"])
+    return tuple(from_plain(one, KernelRule) for one in _read_file()["rules"])
+
+
+@functools.cache
+def rules_of_kind(kind: str) -> tuple[KernelRule, ...]:
+    """The rules learnt on the landscapes of one kind of problem (matmul, norm, ...); () for a kind without any."""
+    return tuple(from_plain(one, KernelRule) for one in _read_file()["kinds"].get(kind, ()))
+
+
+def write_rules(kind: str, program: str | None, context: Attributes) -> tuple[str, ...]:
+    """Rules of a kind of problem in sentences, those first on whose slow side the program is; () without any.
+
+    `context`: what is known of the problem (`problem_attributes`). Rules whose context it excludes are left out.
+    """
+    known = [rule for rule in rules_of_kind(kind) if all(one.holds(context) in (None, True) for one in _asked(rule))]
+    slow = explain_program(program, context, known) if program else ()
+    others = [rule for rule in known if rule not in slow]
+    return (
+        *(f"{rule}: the kernel above is such a one" for rule in slow[:MOST_WRITTEN]),
+        *map(str, others[: max(0, MOST_WRITTEN - len(slow))]),
+    )
+
+
+def _asked(rule: KernelRule) -> tuple[Condition, ...]:
+    """The conditions of a rule's context that are about the problem, not about a program."""
+    return tuple(one for one in rule.context if one.attribute in PROBLEM)
 
 
 def explain_program(

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from workbench.structure.kernels.kernel_rules import Condition, KernelRule, is_clear, measure_rule
+from workbench.structure.kernels.kernel_rules import PROBLEM, Condition, KernelRule, is_clear, measure_rule
 from workbench.structure.kernels.landscape_rows import RankedRow
 from workbench.structure.kernels.ranking import ProgramRanker
 
 MOST_CONTEXT = 2  # conditions of a context; a rule with more is not read
 COMPILED = ("registers", "spilled bytes", "shared bytes")
 NEVER = ("mma",)  # decides how exact the result is
-PROBLEM = ("FLOPs per byte", "log2 of FLOPs", "log2 of bytes", "precision", "problem", "operation")
 
 
 def learn_rules(rows: Sequence[RankedRow], most: int = 40) -> tuple[KernelRule, ...]:

@@ -239,6 +239,7 @@ MODEL_SETTINGS = {  # name -> help; the names are those of `Session.model`
     "language": "language that the model writes: cute (CuTe DSL) or mucutlass",
     "feedback": "what the model is shown of the profile: directives (what the probes advise; the default), tools (it "
     "chooses which probes look), raw (the findings of the counters) or none",
+    "rules": "rules on recorded times of problems of this kind in the prompt of a refinement: on (the default) or off",
     "max_tokens": "tokens of one reply at most (default 32000)",
     "temperature": "sampling temperature (default: the server's)",
     "budget_tokens": "tokens of all calls of this session at most",
