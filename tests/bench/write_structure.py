@@ -95,8 +95,13 @@ their calls and loops. The nearest recorded program is of the same kind of probl
 - **The same program twice** (`equality`): programs that differ in names of stages, or in the order of independent \
 stages, have one key. The planner does not propose such a program again.
 - **Tune once** (`operator_graphs.interchangeable_layers`): groups of a module's operators that are interchangeable: \
-what is tuned for one serves all.
+what is tuned for one serves all. The planner's ladder of a module with repeated layers changes stages together that \
+have isomorphic graphs of operators, equal shapes at full size and equal ladders: see below.
 - **PTX** (`ptx_graphs`): instructions with edges for definitions and uses, flow, memory and barriers.
+
+{once}
+
+{dedupe}
 
 ## Accuracy and time
 
@@ -153,6 +158,49 @@ def accuracy_table(found: dict[str, Any]) -> str:
     return table(["set", *methods], rows)
 
 
+def once_text(found: dict[str, Any]) -> str:
+    """Versions that the planner's ladder has where each stage changes alone, and where groups change together."""
+    rows = [
+        (
+            name,
+            one["stages"],
+            ", ".join(map(str, sorted(one["groups"], reverse=True))),
+            one["versions, each stage"],
+            one["versions, each group"],
+            f"{one['versions, each stage'] / one['versions, each group']:.1f}x",
+            "-" if one["modelled_s, each stage"] is None else f"{1e3 * one['modelled_s, each stage']:.2f} ms",
+            "-" if one["modelled_s, each group"] is None else f"{1e3 * one['modelled_s, each group']:.2f} ms",
+        )
+        for name, one in found.items()
+        if "stages" in one
+    ]
+    head = ["module", "stages", "groups", "versions, each stage", "versions, each group", "fewer", "ends at", "ends at"]
+    return (
+        "Modules of KernelBench's level 3 that the planner writes: versions of its ladder where each stage is tuned by "
+        "itself and where each group is, and the modelled time on an H200 with the fastest rung of each (the same by "
+        "construction, because the ladders of a group are equal):\n\n" + table(head, rows)
+    )
+
+
+def dedupe_text(found: dict[str, Any]) -> str:
+    """What it saves not to try the same program twice."""
+    rows, searches, steps = found["landscapes"], found["searches"], found["steps"]
+    saved = searches["repeats"]["key"] / searches["tries"]
+    return (
+        f"What the check for the same program saves. A proposer without a memory, which changes one setting of the best "
+        f"program so far, made {searches['tries']} tries on {searches['landscapes']} landscapes "
+        f"({searches['searches']} searches): {searches['repeats']['key']} of them ({saved:.0%}) repeat a program by "
+        f"its key, and {searches['searches that lose their best']['key']} searches would end with another result "
+        f"without them. All of these repeats have equal texts as well: names and order of stages matter only where "
+        f"somebody else writes the program. All steps from the planner's rungs on {steps['problems']} problems are "
+        f"{steps['programs']} programs, {steps['distinct']['key']} different ones by their key and "
+        f"{steps['distinct']['code']} by the code that they compile to today. Among the {rows['rows']} recorded rows "
+        f"no two are one program by the key; {rows['code']['repeats']} have the code of another row today, and in "
+        f"{rows['code']['groups that do not agree']} such groups the recorded times differ, so equal code is no reason "
+        f"to leave a recorded row out."
+    )
+
+
 def page() -> str:
     """The page."""
     ranks, accuracy = load("structure_landscapes"), load("structure_accuracy")
@@ -161,6 +209,8 @@ def page() -> str:
     filled = KERNELS.format(
         rules=rule_table(),
         kinds=kind_table(),
+        once=once_text(load("structure_tune_once")),
+        dedupe=dedupe_text(load("structure_dedupe")),
         landscapes=len(places),
         rules_mean=f"{ranks['mean']['rules']:.2f}",
         files_mean=f"{ranks['mean']['rules_of_other_files']:.2f}",

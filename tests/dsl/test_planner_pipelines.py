@@ -14,11 +14,13 @@ import pytest
 from test_row_recognition import computes
 from test_row_recognition import problem as of_rows
 
+from workbench import problems
 from workbench.codegen import compile_program
 from workbench.language import Binding, check, parse
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of
-from workbench.proposers.ladders import Context, ladder
+from workbench.proposers.ladders import Context, ladder, list_legal
+from workbench.proposers.ladders.pipelines import group_pieces
 from workbench.proposers.planner import Planner, write_program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Ask, Facts, Failure, Outcome, Problem, Proposal, Trial, Verdict, Version
@@ -89,6 +91,55 @@ def test_where_nothing_is_known_of_hopper_a_pipeline_climbs() -> None:
         for before, after in itertools.pairwise(rungs)
     ]
     assert set(changed) <= {1, 2} and rungs[-1].parts[0].settings and rungs[-1].parts[1].settings
+
+
+LAYERS = """import torch
+import torch.nn as nn
+
+batch = 256
+wide = 512
+narrow = 384
+
+
+class Model(nn.Module):
+    def __init__(self, wide, narrow):
+        super().__init__()
+        layers = [nn.Linear(wide, narrow), nn.ReLU()]
+        for _ in range(4):
+            layers += [nn.Linear(narrow, narrow), {between}]
+        self.layers = nn.Sequential(*layers, nn.Linear(narrow, wide))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def get_inputs():
+    return [torch.rand(batch, wide)]
+
+
+def get_init_inputs():
+    return [wide, narrow]
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("between", "sizes"), [("nn.ReLU()", [1, 4, 1]), ("(nn.ReLU() if _ % 2 else nn.Tanh())", [1, 2, 2, 1])]
+)
+def test_layers_that_repeat_change_together(arch: str, between: str, sizes: list[int]) -> None:
+    made = problems.load(LAYERS.format(between=between))
+    seen = inspect(made)
+    found = recognise(seen)
+    context = Context(found=found, precision="bf16", arch=arch, device="H200", facts=seen)
+    groups = group_pieces(found.pieces, list_legal(context))
+    assert sorted(map(len, groups)) == sorted(sizes)
+    rungs = ladder(context)
+    assert len(rungs) == 1 + sum(len(list_legal(context)[places[0]]) - 1 for places in groups)
+    for rung in rungs:
+        for places in groups:
+            assert len({rung.parts[place] for place in places}) == 1
+        assert not check(parse(write_program(found, rung, arch)))
+    assert any(f"and {max(sizes) - 1} like it: " in rung.title for rung in rungs)
 
 
 @pytest.mark.few(2)

@@ -102,7 +102,9 @@ def attach_preferentially(size: int, edges_each: int, drawn: numpy.random.Genera
     targets = set(range(edges_each))
     for node in range(edges_each, size):
         edges += [(node, target) for target in sorted(targets)]
-        ends = [*(ends if node > edges_each else []), *sorted(targets), *[node] * edges_each]
+        if node == edges_each:
+            ends.clear()
+        ends += [*sorted(targets), *[node] * edges_each]
         targets = set()
         while len(targets) < edges_each:
             targets.add(ends[int(drawn.integers(len(ends)))])
@@ -142,10 +144,10 @@ def _plant_nodes(
     drawn: numpy.random.Generator,
 ) -> NodeSet:
     """Motifs joined to random nodes of the base, and a share of random edges added."""
-    labels = [0] * base
+    labels, edges = [0] * base, list(edges)
     for _ in range(number):
         size = len(labels)
-        edges = [*edges, *((a + size, b + size) for a, b in motif), (int(drawn.integers(base)), size)]
+        edges += [*((a + size, b + size) for a, b in motif), (int(drawn.integers(base)), size)]
         labels += roles
     known = {(min(pair), max(pair)) for pair in edges}
     wanted = len(known) + int(noise * len(known))

@@ -19,6 +19,7 @@ from workbench.structure.vocabulary import CountCache, Counts, Placed, Predicate
 
 Labels = NDArray[numpy.int64]
 FEW_ROWS = 20  # with fewer, no rows are kept apart and nothing is searched
+MOST_SEARCHED = 20_000  # rows that the search looks at; inferred: more tell no granularities apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ class SymbolicModel:
         rows = _Rows.of(graphs, own.of_nodes)
         self.granularities = tuple(own.most_leaves for _ in blocks)
         if own.search is not None and used.sum() >= FEW_ROWS:
-            bags = [self._keep_apart(blocks, rows, labels, used, apart) for apart in self._parts(labels, used)]
+            some = self._draw_rows(used)
+            bags = [self._keep_apart(blocks, rows, labels, some, apart) for apart in self._parts(labels, some)]
             self.granularities, self.history = search_granularities(
                 self.vocabulary.structures, bags, own.search, own.seed
             )
@@ -78,6 +80,15 @@ class SymbolicModel:
         self.columns = self._name_columns()
         self._fit_global(counts[used], labels[used])
         return counts
+
+    def _draw_rows(self, used: Flags) -> Flags:
+        """The used rows, or MOST_SEARCHED of them: the search grows a hundred trees and more."""
+        at = numpy.flatnonzero(used)
+        if len(at) <= MOST_SEARCHED:
+            return used
+        found = numpy.zeros(len(used), bool)
+        found[numpy.random.default_rng(self.settings.seed).choice(at, MOST_SEARCHED, replace=False)] = True
+        return found
 
     def _parts(self, labels: Labels, used: Flags) -> list[Flags]:
         """Quarters of the used rows, of each label in proportion; one for each turn of the search."""

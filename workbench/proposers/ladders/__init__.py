@@ -54,6 +54,11 @@ def ladder(context: Context) -> tuple[Rung, ...]:
     return LADDERS[context.found.kind](context)
 
 
+def list_legal(context: Context) -> list[list[Rung]]:
+    """The legal rungs of each piece of a pipeline that its ladder may use."""
+    return pipelines.keep_legal(context, _ladders_of_pieces(context))
+
+
 def explain_no_rung(context: Context) -> str:
     """Why a computation has no rung: its stages, what was tried for the one that has none, and what to do."""
     if context.found.pieces:

@@ -1,14 +1,20 @@
 """The ladder of pipelines: every piece uses the first rung of its own ladder; then one piece changes at a time.
 
-The changes of the piece with the most work come first.
+The changes of the piece with the most work come first. Pieces that are interchangeable (the same operators on the same
+shapes, as the repeated layers of a module) change together: what is tuned for one serves all.
 """
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
 
 from workbench.language import Program, Stage, check
 from workbench.language.ir import Rejection
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.recognition import Computation, renaming
+from workbench.proposers.recognition.graph import Piece
+from workbench.structure.kernels.operator_graphs import graph_key
 
 MOST = 4  # further rungs of a piece
 WHAT_TO_DO = (
@@ -20,7 +26,7 @@ WHAT_TO_DO = (
 def pipeline_rungs(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> tuple[Rung, ...]:
     """The rungs of a pipeline, from the ladders of its pieces; () if a piece has no legal rung."""
     pieces = context.found.pieces
-    legal = [[rung for rung in rungs if _fits(context, place, rung)][: MOST + 1] for place, rungs in enumerate(ladders)]
+    legal = keep_legal(context, ladders)
     if not all(legal):
         return ()
     now = [rungs[0] for rungs in legal]
@@ -32,23 +38,45 @@ def pipeline_rungs(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> t
             reason="each part by the first rung of its own ladder",
         )
     ]
-    for place in sorted(range(len(pieces)), key=lambda place: -pieces[place].work):
-        for rung in legal[place][1:]:
-            parts = (*now[:place], rung, *now[place + 1 :])
+    for places in sorted(group_pieces(pieces, legal), key=lambda places: -pieces[places[0]].work * len(places)):
+        for rung in legal[places[0]][1:]:
             made.append(
                 Rung(
                     settings=(),
-                    parts=parts,
-                    title=describe_piece(context.found, place, rung),
+                    parts=tuple(rung if place in places else one for place, one in enumerate(now)),
+                    title=describe_pieces(context.found, places, rung),
                     reason=rung.reason,
                     need=rung.need,
                     risks=rung.risks,
                 )
             )
         # ladders without a model climb from the simplest kernel; those for Hopper start with the fastest
-        if legal[place][0].seconds is None and context.arch != "sm_90a":
-            now[place] = legal[place][-1]
+        if legal[places[0]][0].seconds is None and context.arch != "sm_90a":
+            for place in places:
+                now[place] = legal[place][-1]
     return tuple(made)
+
+
+def keep_legal(context: Context, ladders: Sequence[Sequence[Rung]]) -> list[list[Rung]]:
+    """The first legal rungs of each piece's ladder."""
+    return [[rung for rung in rungs if _fits(context, place, rung)][: MOST + 1] for place, rungs in enumerate(ladders)]
+
+
+def group_pieces(pieces: Sequence[Piece], ladders: Sequence[Sequence[Rung]]) -> tuple[tuple[int, ...], ...]:
+    """The places of pieces in groups that are interchangeable, in the order of their first ones.
+
+    Their graphs of operators are isomorphic, the shapes at full size are the same, and so are their ladders.
+    """
+    groups: dict[object, list[int]] = {}
+    for place, (piece, rungs) in enumerate(zip(pieces, ladders, strict=True)):
+        full = {spec.name: spec for spec in piece.facts.full}
+        graph = [
+            dataclasses.replace(op, result=(full[op.name],)) if op.name in full else op for op in piece.facts.graph
+        ]
+        shapes = sorted((spec.shape, spec.dtype) for spec in full.values() or piece.facts.parameters)
+        key = (graph_key(graph), tuple(shapes), piece.work, tuple(rungs))
+        groups.setdefault(key, []).append(place)
+    return tuple(map(tuple, groups.values()))
 
 
 def explain_no_rung(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> str:
@@ -83,6 +111,12 @@ def describe_piece(found: Computation, place: int, rung: Rung, more: str = "") -
     """A piece with the title of its rung."""
     named = found.pieces[place].named
     return f"{named.operation.name}{f' ({named.result})' if named.result else ''}{more}: {rung.title}"
+
+
+def describe_pieces(found: Computation, places: Sequence[int], rung: Rung) -> str:
+    """Pieces that change together with the title of their rung: the first one, and how many are like it."""
+    more = f" and {len(places) - 1} like it" if len(places) > 1 else ""
+    return describe_piece(found, places[0], rung, more)
 
 
 def _fits(context: Context, place: int, rung: Rung) -> bool:

@@ -10,6 +10,7 @@ from workbench.structure.graph import Graph
 from workbench.structure.hashing.adjacency import join_graphs
 from workbench.structure.hashing.structures import StructureHasher
 
+KEY_RADIUS = 3
 NAME = re.compile(r"[\w:.]+")
 
 
@@ -53,6 +54,14 @@ def operator_graph(graph: Sequence[Operation]) -> Graph:
         edge_columns={"operand": operands},
         names=list(names),
     )
+
+
+def graph_key(graph: Sequence[Operation]) -> tuple[int, ...]:
+    """A key that two graphs of operators share if an isomorphism takes one to the other: the same calls on results of
+    the same shapes, whatever the names. The hashes of the nodes' surroundings within `KEY_RADIUS` hops, in order.
+    """
+    joined = join_graphs([operator_graph(graph)], ("kind", "result"), ("operand",))
+    return tuple(sorted(StructureHasher(KEY_RADIUS).hash(joined).hashes.tolist()))
 
 
 def _read_names(text: str, made: set[str]) -> list[str]:
