@@ -1,6 +1,6 @@
 """How long SymGraph takes to learn from large graphs on the processor, and how much memory.
 
-    python tests/bench/structure_scale.py [--edges 1000000] [--only NAME] [--out tests/bench/results/structure_scale.json]
+    python tests/bench/structure_scale.py [--edges 1000000] [--only NAME] [--out results/structure_scale.json]
 
 The published sets with planted motifs at about so many edges: BA2Motifs (many small graphs, one label each), Tree-Grid
 and BA-Shapes (one graph, a label for each node; the latter has hubs). Each runs in a process of its own. Seconds are of

@@ -187,8 +187,8 @@ def dedupe_text(found: dict[str, Any]) -> str:
     rows, searches, steps = found["landscapes"], found["searches"], found["steps"]
     saved = searches["repeats"]["key"] / searches["tries"]
     return (
-        f"What the check for the same program saves. A proposer without a memory, which changes one setting of the best "
-        f"program so far, made {searches['tries']} tries on {searches['landscapes']} landscapes "
+        f"What the check for the same program saves. A proposer without a memory, which changes one setting of the "
+        f"best program so far, made {searches['tries']} tries on {searches['landscapes']} landscapes "
         f"({searches['searches']} searches): {searches['repeats']['key']} of them ({saved:.0%}) repeat a program by "
         f"its key, and {searches['searches that lose their best']['key']} searches would end with another result "
         f"without them. All of these repeats have equal texts as well: names and order of stages matter only where "

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch_geometric.data import Data
 
 from workbench.errors import UserError
-from workbench.structure import datasets
+from workbench.structure import datasets, symbolic_model
 from workbench.structure.estimators import SymGraphClassifier, SymGraphNodeClassifier, nodes_of
 from workbench.structure.graph import Graph
 from workbench.structure.master_tree import MasterTree
@@ -36,6 +36,22 @@ def fitted(houses: datasets.GraphSet) -> SymGraphClassifier:
 def test_planted_motifs_are_told_apart(houses: datasets.GraphSet, fitted: SymGraphClassifier) -> None:
     assert (fitted.predict(houses.graphs[80:]) == houses.labels[80:]).all()
     assert fitted.predict_proba(houses.graphs[80:]).shape == (40, 2)
+
+
+def test_the_search_looks_at_some_of_many_rows(houses: datasets.GraphSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    whole = symbolic_model.search_granularities
+
+    def watch(structures, bags, *more):
+        seen.extend(len(one.labels) for one in bags)
+        return whole(structures, bags, *more)
+
+    monkeypatch.setattr(symbolic_model, "MOST_SEARCHED", 40)
+    monkeypatch.setattr(symbolic_model, "search_granularities", watch)
+    model = SymGraphClassifier(radii=(1,)).fit(houses.graphs[:80], houses.labels[:80])
+    assert set(seen) == {40}
+    assert model.model_.tree.tree_.n_node_samples[0] == 80
+    assert (model.predict(houses.graphs[80:]) == houses.labels[80:]).all()
 
 
 def test_the_planted_motif_is_among_the_first_three_rules(
