@@ -8,8 +8,8 @@ equal code (`codegen.canonical`). Three places:
 - landscapes: rows of one landscape that are the same program, and whether their recorded results agree;
 - searches: a proposer without a memory changes one setting of the best program so far, drawn uniformly, as often as it
   may, and every try looks a recorded row up. A repeat is saved if its key is known;
-- steps: all programs that differ in one setting from a rung of the planner's ladder, on the shipped problems and on
-  those of tests/problems/own. No rung's neighbour need be tried twice.
+- steps: all programs that differ in one setting from a rung of the planner's ladder, on the shipped problems. No
+  rung's neighbour need be tried twice.
 
 Nothing is compiled or run.
 """
@@ -43,7 +43,6 @@ from workbench.structure.kernels.equality import program_key
 from workbench.tuning.plan import ARCH, DEVICE
 
 HERE = Path(__file__).resolve().parent
-OWN = HERE.parent / "problems" / "own"
 AGREE = 0.1  # recorded times of one program that differ by less than this share agree
 LEAST_ROWS = 100
 Json = dict[str, object]
@@ -179,8 +178,7 @@ def main() -> None:
     large = {name: place for name, place in places.items() if len(place.rows) >= LEAST_ROWS}
     searches = search(large, arguments.seeds, arguments.trials)
     specs = [path.stem[3:] for path in sorted((Path(problems.__file__).parent / "shipped").glob("*.py"))]
-    steps = count_steps([*specs, *(str(path) for path in sorted(OWN.glob("*.py")))])
-    found = {"landscapes": rows, "searches": searches, "steps": steps}
+    found = {"landscapes": rows, "searches": searches, "steps": count_steps(specs)}
     arguments.out.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
 

@@ -112,8 +112,10 @@ epochs on graphs, 500 on nodes.
 
 {accuracy}
 
-Sources: `tests/bench/structure_accuracy.py`, `tests/bench/structure_landscapes.py`, and their files in \
-`tests/bench/results/`."""
+{scale}
+
+Sources: `tests/bench/structure_accuracy.py`, `structure_landscapes.py`, `structure_tune_once.py`, \
+`structure_dedupe.py`, `structure_scale.py`, and their files in `tests/bench/results/`."""
 
 
 def rule_table() -> str:
@@ -201,6 +203,17 @@ def dedupe_text(found: dict[str, Any]) -> str:
     )
 
 
+def scale_text(found: dict[str, Any]) -> str:
+    """The fit of a million edges."""
+    (name, one), *_ = found["sets"].items()
+    return (
+        f"Many edges: {name} with {one['graphs']:,} graphs and {one['edges']:,} edges takes one fit of "
+        f"{one['fit_cpu_s']:.0f} seconds of the processor and {one['peak_gib']:.1f} GiB; its accuracy is "
+        f"{one['accuracy']:.1%}. The search looks at 20,000 rows at most. The nodes of one large graph are another "
+        f"matter: each is a row with a column for each predicate, and this table is held as a whole."
+    )
+
+
 def page() -> str:
     """The page."""
     ranks, accuracy = load("structure_landscapes"), load("structure_accuracy")
@@ -218,6 +231,7 @@ def page() -> str:
         good=sum(one["rules"] >= 0.6 for one in places.values()),
         worst=", ".join(f"{name} ({places[name]['rules']:.2f})" for name in worst),
         accuracy=accuracy_table(accuracy),
+        scale=scale_text(load("structure_scale")),
     )
     return f"{HEAD}\n\n{filled}\n"
 
