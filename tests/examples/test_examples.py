@@ -224,6 +224,7 @@ def test_reduce_all_of_large_integers_of_an_unaligned_slice_and_of_nothing() -> 
     assert reduce_all.reduce_all(x[:0]).item() == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("channels", "filters", "window", "settings", "dtype"),
     [

@@ -66,6 +66,7 @@ def test_hunks_make_a_new_tested_version(session: Session) -> None:
     assert "edited" in made.proposal.candidate.source and "Float32(1.0)" not in made.proposal.candidate.source
 
 
+@pytest.mark.slow
 def test_a_version_in_parts_does_not_claim_to_be_a_program(session: Session) -> None:
     first = session.program("softmax(x) .threads_per_row(32)")
     session.accept(first.number)
