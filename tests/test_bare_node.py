@@ -115,11 +115,13 @@ def test_what_was_exported_is_right(node: dict[str, str], tmp_path: Path) -> Non
     assert verdict["correct"]
 
 
+@pytest.mark.slow
 def test_a_version_is_profiled(node: dict[str, str], tmp_path: Path) -> None:
     said = cutegen(node, tmp_path, "profile", "softmax", "softmax(x) .threads_per_row(32)", *SIZES)
     assert "instructions" in said
 
 
+@pytest.mark.slow
 def test_a_problem_is_tuned(node: dict[str, str], tmp_path: Path) -> None:
     said = cutegen(node, tmp_path, "tune", "softmax", *SIZES, "--dry-run", "--budget", "1", "--export", "tuned.py")
     assert "1 of 1 configurations ran on the emulator, without times, 1 are correct" in said

@@ -62,16 +62,35 @@ def model(tmp_path: Path) -> Iterator[str]:
         process.wait(10)
 
 
+def set_in_the_panel(page: Any, address: str) -> None:
+    """Set the model by the form, its key by the name of a variable of the kernel."""
+    page.locator(".cg-model summary").click()
+    page.get_by_label("Address of the model").fill(address)
+    page.get_by_label("Name of the model").fill("scripted")
+    key = page.get_by_label("Environment variable with the key")
+    key.fill("sk-typed-by-mistake")
+    click(page, "Use this model")
+    wait_status(page, "never the key itself")
+    assert key.input_value() == "" and "sk-typed" not in page.locator(".cutegen-panel").inner_html()
+    key.fill("PANEL_KEY")
+    click(page, "Use this model")
+    wait_status(page, "makes the proposals now; its key is from PANEL_KEY")
+    page.locator(".cg-model summary", has_text=f"Proposals by scripted at {address} (key set)").wait_for()
+    assert "4711" not in page.locator(".cutegen-panel").inner_html()
+    assert serious_violations(page, ".cutegen-panel") == []
+
+
 def test_a_model_in_the_panel(browser_page: Any, server: Any, model: str, artefacts: Path) -> None:
     page = browser_page
     setup = (
-        "%load_ext workbench\n%cutegen problem relu --set batch_size=8 --set dim=64\n%cutegen model "
-        f"--base-url {model}/v1 --model scripted --price-in 1 --price-out 10"
+        "%load_ext workbench\n%cutegen problem relu --set batch_size=8 --set dim=64\n"
+        "%cutegen model --price-in 1 --price-out 10\n%env PANEL_KEY=sk-browser-4711"
     )
-    write_notebook(server.root / "model.ipynb", setup, "%cutegen panel --by llm")
+    write_notebook(server.root / "model.ipynb", setup, "%cutegen panel")
     open_notebook(page, server.lab("model.ipynb"))
     run_all(page)
     page.locator(".cutegen-panel").wait_for(timeout=STEP_MS)
+    set_in_the_panel(page, f"{model}/v1")
     log = page.locator(".cutegen-panel .cg-log")
     click(page, "Generate")
     seen: set[int] = set()

@@ -216,7 +216,7 @@ def test_implicit_products_are_exact(
     assert torch.equal(got, reference(x, w, transposed, **settings).to(DTYPES[kind]))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "how", "shape", "filters", "transposed", "settings"),
     [

@@ -18,7 +18,7 @@ BLOCK = "self.m = nn.Conv2d(n, 6, 3, padding=1)"
 FOUR = ("torch.randn(3, n, 6, d)", "torch.randn(d, n)")
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("forward", "inputs", "init", "said"),
     [

@@ -188,6 +188,7 @@ def test_targets_that_are_ignored(how: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [".threads_per_row(32) .vector(4) .parts(2)"])
 def test_norms_by_channel(how: str) -> None:
     x, weight, bias = drawn(3, 6, 4, 8), drawn(6), drawn(6) - 1

@@ -37,6 +37,7 @@ def emulated(case: type[Case]) -> Any:
     return workbench.emulated(device="H200", arch=case.arch, sanitize=True)
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize(
     ("case", "mistake", "kind", "lines"), BUGS, ids=[f"{case.__name__}-{name}" for case, name, *_ in BUGS]
 )
@@ -57,7 +58,7 @@ def test_a_planted_bug_is_found_on_its_line(case: type[Case], mistake: str, kind
         assert finding.address is not None
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     ("case", "variant"), CORRECT, ids=[f"{case.__name__}-{name or 'plain'}" for case, name in CORRECT]
 )

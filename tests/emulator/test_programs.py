@@ -195,6 +195,7 @@ def test_torch_compile_runs_eagerly_and_says_so() -> None:
     assert "torch.compile: what it was given runs eagerly" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_is_not_summed_up_as_without_errors() -> None:
     done = emulate("--fail", program="compiled.py")
     assert done.returncode == 1 and "ValueError: the program's own error" in done.stderr

@@ -224,7 +224,7 @@ def assert_alike(short: Launch, whole: Launch, *, counts: float) -> None:
         assert getattr(short.total, name) == pytest.approx(getattr(whole.total, name), rel=counts)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "k"),
     [

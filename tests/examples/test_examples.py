@@ -36,7 +36,7 @@ def integers(*shape: int, dtype: torch.dtype, most: int = 2) -> torch.Tensor:
     return torch.randint(-most, most + 1, shape, device="cuda").to(dtype)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("m", "n", "k", "b_along_k", "splits", "tile", "dtype"),
     [
@@ -146,6 +146,7 @@ def test_histogram_leaves_out_what_is_outside_and_counts_one_value() -> None:
     assert histogram.histogram(torch.full((3000,), 6, dtype=torch.int32, device="cuda"), 7).tolist() == [0] * 6 + [3000]
 
 
+@pytest.mark.slow
 def test_histogram_has_no_bank_conflict_with_32_copies(emulation: Any) -> None:
     histogram.histogram(torch.randint(0, 256, (4096,), device="cuda", dtype=torch.int32), 256)
     assert not [finding for finding in emulation.findings if finding.kind == "bank_conflict"]
@@ -223,6 +224,7 @@ def test_reduce_all_of_large_integers_of_an_unaligned_slice_and_of_nothing() -> 
     assert reduce_all.reduce_all(x[:0]).item() == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("channels", "filters", "window", "settings", "dtype"),
     [

@@ -254,6 +254,7 @@ ROWS = (
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("start", "said"), [("-3e38", ""), ("0", "wrong result"), ("1e-30", "wrong result")])
 def test_a_maximum_begins_below_all_inputs(start: str, said: str) -> None:
     found = judge("", text=HIGHEST, kernel=ROWS.replace("START", start))

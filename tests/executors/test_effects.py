@@ -166,6 +166,7 @@ def test_a_batch_norm_that_updates_its_statistics_is_right() -> None:
     assert run(NORM, norm_kernel()) is None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("candidate", "kind", "said"),
     [

@@ -11,20 +11,20 @@ from mutants import MUTANTS, all_mutants, honest, judge, source_of
 RESULTS = Path(__file__).parent.parent / "bench" / "results" / "mutants.json"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("original", MUTANTS)
 def test_a_right_kernel_is_accepted(original: str) -> None:
     assert judge(original, source_of(original)).verdict.failure is None
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("subject", "path"), honest(), ids=lambda value: getattr(value, "stem", value))
 def test_a_right_kernel_of_odd_style_is_accepted(subject: str, path: Path) -> None:
     verdict = judge(subject, path.read_text()).verdict
     assert verdict.failure is None and not verdict.refused
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("original", "mutant"), all_mutants())
 def test_a_wrong_kernel_is_refused(original: str, mutant: str) -> None:
     failure = judge(original, source_of(original, mutant)).verdict.failure

@@ -69,6 +69,7 @@ def test_the_family_holds_the_processes_that_were_started(pool: RefereePool) -> 
     assert workers.process.pid in ids and len(ids) >= 2 and psutil.Process().pid not in ids
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["closed", "killed"])
 def test_no_process_is_left_when_the_server_ends(pool: RefereePool, how: str) -> None:
     workers = Server()

@@ -65,7 +65,7 @@ def kernels_of(emulation: Emulation) -> list[str]:
     return [launch.kernel for launch in emulation.launches]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", ["table", "weights", "mean", "sum", "max"])
 def test_gradients_are_those_of_torch(form: str, tmp_path: Path) -> None:
     module, path = make(form, tmp_path)

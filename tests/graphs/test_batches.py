@@ -73,6 +73,7 @@ def test_a_batch_is_a_subgraph_hop_by_hop(name: str, make: Make, graph: Graph) -
         assert np.diff(found[0].indptr[: found[0].ends[0] + 1]).max() == 5
 
 
+@pytest.mark.few(4)
 @by_both
 @pytest.mark.parametrize("name", POLICIES)
 def test_an_epoch_is_made_again_from_seed_and_number(name: str, make: Make, graph: Graph) -> None:

@@ -96,7 +96,7 @@ def test_synthesis_then_one_change_a_step(server: Any, session: Session) -> None
     ) == (100, 50, None)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rounds", [1, 2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow), 5]
 )
@@ -138,6 +138,7 @@ def test_repair_stops_after_five_rounds_and_the_furthest_is_restored(server: Any
     assert len(server.requests) == len(script)
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_takes_a_schema_is_held_to_it_and_another_is_not_asked_again(
     server: Any, session: Session
 ) -> None:
@@ -262,6 +263,7 @@ def test_the_directives_appear_in_the_prompt(server: Any, session: Session) -> N
     ]  # element-wise: after depth 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("feedback", "said"), [("tools", "A tool `probe` looks at the profile"), ("raw", "What the profile shows")]
 )
@@ -285,6 +287,7 @@ def test_rules_on_recorded_times_appear_in_the_prompt_unless_they_are_off(
     assert ("- threads <= 96: 1.51x the time (45 rows in 5 landscapes" in texts[1]) is (rules == "on")
 
 
+@pytest.mark.slow
 def test_a_model_may_be_shown_nothing_and_a_wrong_word_is_told(server: Any, session: Session) -> None:
     session.model(feedback="none")
     server.play(whole(GOOD), comment("a step"))
@@ -294,6 +297,7 @@ def test_a_model_may_be_shown_nothing_and_a_wrong_word_is_told(server: Any, sess
         session.model(feedback="some")
 
 
+@pytest.mark.slow
 def test_a_model_chooses_which_probes_look(server: Any, session: Session) -> None:
     session.model(feedback="tools")
     call = {"id": "1", "name": "probe", "arguments": json.dumps({"name": "underfilled"})}
@@ -305,6 +309,7 @@ def test_a_model_chooses_which_probes_look(server: Any, session: Session) -> Non
     assert served[0][0] == "probe" and "CTAs for 132 SMs" in served[0][2] and "Do: split the work" in served[0][2]
 
 
+@pytest.mark.slow
 def test_a_model_follows_an_advice_where_no_setting_does(server: Any, session: Session) -> None:
     mine = session.edit(GOOD)
     found = session.diagnose(mine.number)
@@ -362,6 +367,7 @@ def test_a_question_changes_nothing(server: Any, session: Session) -> None:
     )
 
 
+@pytest.mark.slow
 def test_several_proposals_to_choose_from(server: Any, session: Session) -> None:
     server.play(whole(GOOD), comment("one"), comment("two"), comment("three"))
     session.accept(session.generate("llm").number)  # type: ignore[union-attr]

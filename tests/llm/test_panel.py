@@ -113,3 +113,51 @@ def test_repair_ask_and_proposals_to_choose_from(server: Any, controller: Sessio
     assert "type the question first" in finished(controller)["message"]["text"]
     controller.handle_command({"command": "repair", "version": 2})
     assert "nothing to repair" in finished(controller)["message"]["text"]
+
+
+def choose(controller: SessionController, **message: str) -> dict[str, str]:
+    """The status line after the panel's form was sent."""
+    controller.set_message("")
+    controller.handle_command({"command": "model", **message})
+    deadline = time.monotonic() + 30
+    while not (said := controller.live_state()["message"])["text"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return said
+
+
+def test_a_model_is_set_in_the_panel_and_its_key_is_neither_shown_nor_stored(
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "sk-panel-4711"
+    monkeypatch.setenv("CUTEGEN_TRUST", str(tmp_path / "trusted"))
+    monkeypatch.setenv("MY_KEY", secret)
+    problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
+    with Session.create(problem, root=tmp_path / "sessions", executor="emulator") as session:
+        made = get_controller(session)
+        assert not made.outline()["llm"]
+        form = {"address": server.base, "name": "scripted"}
+        for wrong, said in (
+            ({"address": ""}, "needs an address"),
+            ({"address": "localhost"}, "no address of a model"),
+            ({"variable": secret}, "never the key itself"),
+            ({"variable": "NO_SUCH_KEY"}, "NO_SUCH_KEY is not set"),
+        ):
+            refused = choose(made, **{**form, **wrong})
+            assert refused["kind"] == "error" and said in refused["text"] and secret not in refused["text"]
+            assert not session.model() and not made.outline()["llm"]
+        assert choose(made, **form, variable="MY_KEY")["text"].endswith("its key is from MY_KEY")
+        model = made.outline()["model"]
+        assert (model["name"], model["address"], model["key"]) == ("scripted", server.base, "key set")
+        server.play({"text": whole(GOOD)})
+        made.handle_command({"command": "generate"})
+        finished(made)
+        assert session.version(1).proposal.by == "llm"
+        assert server.requests[-1]["authorization"] == f"Bearer {secret}"
+        assert secret not in json.dumps([made.state(), made.live_state()])
+        made.handle_command({"command": "planner"})
+        deadline = time.monotonic() + 30
+        while made.outline()["llm"]:
+            assert time.monotonic() < deadline
+    for path in (tmp_path / "sessions").rglob("*"):
+        assert path.is_dir() or secret.encode() not in path.read_bytes(), path

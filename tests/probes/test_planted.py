@@ -47,7 +47,7 @@ def run_planted(planted: Planted) -> tuple[str, Diagnosis]:
     return source, found
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_the_right_probe_comes_first_on_the_slow_line(planted: Planted) -> None:
     source, found = run_planted(planted)

@@ -152,6 +152,7 @@ def test_a_quoted_phrase_must_be_there() -> None:
         assert "tiled" in words and "cop" in words  # the index stems: copy, copies
 
 
+@pytest.mark.slow
 def test_a_damaged_index_is_built_again(smaller: None) -> None:
     index.index_path().parent.mkdir()
     index.index_path().write_bytes(b"no database")

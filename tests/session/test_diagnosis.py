@@ -85,6 +85,7 @@ def test_advice_comes_first_if_asked_for(session: Session) -> None:
         session.generate("planner", rank="luck")
 
 
+@pytest.mark.slow
 def test_the_planner_follows_advice_after_its_ladder(tmp_path: Path) -> None:
     with Session.create("relu", root=tmp_path, executor="emulator", arch="sm_80") as session:
         first = session.program("elementwise(relu(x)) .threads(32)")

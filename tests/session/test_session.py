@@ -66,6 +66,7 @@ def test_hunks_make_a_new_tested_version(session: Session) -> None:
     assert "edited" in made.proposal.candidate.source and "Float32(1.0)" not in made.proposal.candidate.source
 
 
+@pytest.mark.slow
 def test_a_version_in_parts_does_not_claim_to_be_a_program(session: Session) -> None:
     first = session.program("softmax(x) .threads_per_row(32)")
     session.accept(first.number)
@@ -135,6 +136,7 @@ def test_step_is_awaitable_and_decisions_are_served(session: Session) -> None:
     assert session.versions[0].trials
 
 
+@pytest.mark.slow
 def test_replay_says_what_differs(session: Session) -> None:
     session.generate()
     assert session.replay() == ()
@@ -186,6 +188,7 @@ def test_a_program_by_hand_is_a_version_of_the_persons(session: Session) -> None
     assert len(session.versions) == 1
 
 
+@pytest.mark.slow
 def test_a_program_by_hand_gets_the_layouts_of_the_problems_operands(tmp_path: Path) -> None:
     with Session.create(
         problems.load("matmul_transposed", settings=(("m", 64), ("n", 64), ("k", 32)), precision="fp16"),
@@ -211,6 +214,7 @@ def test_what_the_language_has_no_operation_for_is_said(tmp_path: Path) -> None:
         session.program("softmax(x)")
 
 
+@pytest.mark.slow
 def test_the_planner_goes_on_from_a_program_by_hand(session: Session) -> None:
     mine = session.program("softmax(x) .threads_per_row(256) .vector(4)")
     session.accept(mine.number)
@@ -238,6 +242,7 @@ def test_a_loop_first_finishes_what_an_interrupt_left_undecided(session: Session
     assert not {version.number for version in made} & set(untested)
 
 
+@pytest.mark.slow
 def test_a_loop_goes_on_from_a_correct_version_that_waits_for_a_decision(session: Session) -> None:
     first = session.generate()
     assert first is not None

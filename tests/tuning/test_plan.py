@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from workbench.language import parse
 from workbench.tuning.plan import TuningProblem, plan_problem
 
@@ -32,6 +34,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.slow
 def test_a_pipeline_varies_its_heaviest_stage(tmp_path: Path) -> None:
     path = tmp_path / "mlp.py"
     path.write_text(MLP)

@@ -129,6 +129,7 @@ def test_explain_has_what_the_command_line_has(ip: Any) -> None:
     assert ip.complete("re", "%cutegen problem matmul --executor re", 37)[1] == ["replay"]
 
 
+@pytest.mark.slow
 def test_a_program_is_a_version_on_the_line_or_in_the_cell(ip: Any) -> None:
     ip.run_line_magic("cutegen", SMALL)
     assert str(ip.run_line_magic("cutegen", "program")) == "softmax(x)"

@@ -92,6 +92,7 @@ def _predicting(version: Version, gain: float) -> Version:
     return dataclasses.replace(version, proposal=dataclasses.replace(version.proposal, predicted_gain=gain))
 
 
+@pytest.mark.slow
 def test_a_notebook_without_a_session_is_executed_by_nbconvert(tmp_path: Path) -> None:
     """nbclient keeps what a comm sends as "state": the lab extension's comm must not break it."""
     cells = ["%load_ext workbench", "%cutegen docs index"]

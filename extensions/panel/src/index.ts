@@ -3,6 +3,7 @@
 import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
 import { ownKeys } from "./keys.js";
+import { ModelForm } from "./modelform.js";
 import { advice, choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
 import { SearchTree } from "./searchtree.js";
 import type { Model, Send, State, VersionRow } from "./types.js";
@@ -31,6 +32,7 @@ class View {
   private readonly trials = element("input", { type: "number", "aria-label": "Trials of the search", min: 1, max: 1000, value: 20 });
   private readonly choiceCount = element("input", { type: "number", "aria-label": "Number of proposals", min: 1, max: 8, value: 3 });
   private readonly modelTools = element("div", { class: "cg-tools", role: "group", "aria-label": "Language model" });
+  private readonly modelForm: ModelForm;
   private readonly reason = element("input", { type: "text", "aria-label": "Reason for the decision", placeholder: "reason (kept with the decision)" });
   private readonly chosenNote = element("span", { class: "cg-quiet" });
   private readonly proposal = element("p", { class: "cg-proposal" });
@@ -92,11 +94,12 @@ class View {
     const decisions = element("div", { class: "cg-tools", role: "group", "aria-label": "Decision" }, this.accept, this.reject, this.undo, this.reason, this.chosenNote);
     this.diff.heading.after(this.proposal, decisions);
     this.searchTree = new SearchTree(send);
+    this.modelForm = new ModelForm(send);
     this.search.heading.after(this.searchTree.tools, this.searchTree.about);
     this.search.body.replaceChildren(this.searchTree.list);
     this.search.body.removeAttribute("tabindex"); // its rows take the focus
     this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
-      element("header", {}, this.title, this.about), tools, this.modelTools, element("div", { class: "cg-state" }, this.status, this.open, this.progress),
+      element("header", {}, this.title, this.about), tools, this.modelForm.root, this.modelTools, element("div", { class: "cg-state" }, this.status, this.open, this.progress),
       element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.search.box, this.advice.box, this.roofline.box, this.profile.box, this.log.box));
   }
 
@@ -144,6 +147,7 @@ class View {
     this.versions.body.replaceChildren(versionTree(state, this.send));
     this.showSelected();
     this.modelTools.hidden = !state.llm;
+    this.modelForm.show(state);
     this.choices.box.hidden = state.choices.length === 0;
     this.choices.body.replaceChildren(choices(state, this.send));
     this.showRepair();
@@ -252,6 +256,7 @@ class View {
     this.showRepair();
     this.enableAdvice();
     this.searchTree.enable(true);
+    this.modelForm.enable(!live.busy);
     this.progress.hidden = !live.busy;
     if (live.progress.fraction === null) this.progress.removeAttribute("value");
     else this.progress.value = live.progress.fraction;
@@ -278,6 +283,7 @@ class View {
     this.reason.disabled = true;
     this.enableAdvice();
     this.searchTree.enable(false);
+    this.modelForm.enable(false);
     this.progress.hidden = true;
     setText(this.status, "The kernel that ran this panel is gone. The session is saved: run the cell again to go on.");
   }

@@ -59,6 +59,7 @@ export interface State {
   undo: boolean;
   cost: { usd: number | null; tokens_in: number; tokens_out: number };
   llm: boolean;
+  model: { name: string; address: string; key: string; known: string[] };
   shown: number | null;
   against: number | null;
   reason: string;

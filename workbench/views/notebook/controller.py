@@ -21,11 +21,11 @@ from workbench import plugins
 from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
 from workbench.records import Event, Profile, Version
 from workbench.session import Session
-from workbench.views.notebook import search_view, view_model
+from workbench.views.notebook import model_choice, search_view, view_model
 from workbench.views.notebook.messages import LogEntry, Message, read_indices, read_number, read_reference
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
-DECISIONS = ("accept", "reject", "undo")
+DECISIONS = ("accept", "reject", "undo", "model", "planner")
 LOG_LIMIT = 200  # log entries that the browser keeps
 MAX_RUN = 50  # steps per press of "Run" at most
 
@@ -137,6 +137,7 @@ class SessionController:
             "undo": any(version.decision is not None for version in versions),
             "cost": session.spent() or view_model.total_cost(versions),
             "llm": needs_model(self.proposer[0]),
+            "model": model_choice.model_view(session),
         }
 
     def live_state(self) -> dict[str, object]:
@@ -333,6 +334,9 @@ class SessionController:
 
     def _decide(self, name: str, message: Message) -> str:
         session = self.session
+        if name in ("model", "planner"):
+            said, self.proposer = model_choice.choose_proposer(session, name, message)
+            return said
         if name == "undo":
             session.undo()
             return "last decision taken back"
