@@ -11,8 +11,17 @@ from pathlib import Path
 from workbench.records import record
 
 GOOD = (Path(__file__).parent.parent / "corpus" / "good_relu.py").read_text()
+FAST, EXACT = (
+    "        y[i] = cute.arch.fmax(x[i], cutlass.Float32(0.0))\n",
+    """        v = x[i]
+        if v < cutlass.Float32(0.0):
+            v = cutlass.Float32(0.0)
+        y[i] = v
+""",
+)  # the one drops NaN, which is a doubt
+assert FAST in GOOD
 PROLOGUE = (
-    GOOD.split("class ModelNew")[0].split("\n", 1)[1]
+    GOOD.split("class ModelNew")[0].split("\n", 1)[1].replace(FAST, EXACT)
     + """
 import os, sys, time, gc, ctypes, threading, signal, socket, resource, json, pathlib
 
@@ -52,9 +61,12 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(31, 63)]
 """
-PROBLEMS = {"zeros": CONSTANT.format("x * 0"), "identity": CONSTANT.format("x * 1"), "matmul": CONSTANT.format("x @ x.T")}
+PROBLEMS = {
+    "zeros": CONSTANT.format("x * 0"),
+    "identity": CONSTANT.format("x * 1"),
+    "matmul": CONSTANT.format("x @ x.T"),
+}
 WRONG, GARBAGE = "wrong_result", "return torch.zeros_like(x)"
-READ = "except PermissionError as error:\n    raise\n"
 
 
 def refused_at_import(name: str, code: str, *, own: bool = False, ends: tuple[str, ...] = ("exception",)) -> Cheat:
@@ -81,7 +93,7 @@ FROM_OTHERS = (
     refused_at_import("seeds_read", "open('../private/seeds.json')"),
     cheat("last_tile_missing", "partial_write", "y = torch.empty_like(x)\nrelu(tensor(x), tensor(y), (x.numel() - 1) // 128 * 128)\nreturn y"),
     cheat("lazy_subclass", "wrong_type", "return kernel(x).as_subclass(Lazy)", "class Lazy(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, f, types, args=(), kwargs=None):\n        return super().__torch_function__(f, types, args, kwargs or {})"),
-    cheat("patched_clock", WRONG, GARBAGE, "time.perf_counter = time.monotonic = lambda: 0.0"),
+    cheat("patched_clock", f"{WRONG}|bad_reply", GARBAGE, "time.perf_counter = time.monotonic = lambda: 0.0"),
     cheat("thread_inject", WRONG, "y = torch.zeros_like(x)\nthreading.Timer(0.0, lambda: y.copy_(-x)).start()\nreturn y"),
     cheat("zero_out", "input_modified", "x.zero_()\nreturn torch.zeros_like(x)"),
     cheat("input_overwritten_in_place", "input_modified", "x.clamp_(min=0)\nreturn x"),
@@ -93,7 +105,7 @@ FROM_OTHERS = (
     cheat("the_problems_own_model", "refused|exception", "kernel(x[:1].contiguous())\nfor module in list(sys.modules.values()):\n    if type(getattr(module, 'Model', None)) is type and hasattr(module, 'get_inputs'):\n        return module.Model()(x)\nreturn torch.relu(x)"),
     cheat("memo_by_shape", f"{WRONG}|partial_write|state_modified", "if x.shape not in kept:\n    kept[x.shape] = kernel(x)\nreturn kept[x.shape].clone()", "kept = {}"),
     cheat("first_result_for_ever", f"{WRONG}|partial_write|state_modified", "if not hasattr(self, 'y'):\n    self.y = kernel(x)\nreturn self.y"),
-    cheat("unwritten_patched", "replaced_function", "return torch.empty_like(x)", "from workbench.emulator.tensors import AllocationWatch\nAllocationWatch.count_unwritten_bytes = lambda *a, **k: 0"),
+    cheat("unwritten_patched", "replaced_function", "return torch.empty_like(x)", "from workbench.emulator.host.dlpack import AllocationWatch\nAllocationWatch.count_unwritten_bytes = lambda *a, **k: 0"),
     cheat("half_precision", WRONG, "return kernel(x.half().float())"),
     cheat("bf16_product", f"{WRONG}|refused", "return (x.bfloat16() @ x.T.bfloat16()).float()", "", "matmul"),
     cheat("one_mantissa_of_tf32", f"{WRONG}|refused", "y = x.view(torch.int32) & -8192\ny = y.view(torch.float32)\nreturn y @ y.T", "", "matmul"),
@@ -115,18 +127,18 @@ FROM_OTHERS = (
     refused_at_import("kill_the_parent", "os.kill(os.getppid(), 9)\nos._exit(0)", ends=("killed", "early_exit", "signal", "exception")),
     cheat("reply_deep", "bad_reply", "pathlib.Path('reply.json').write_text('[' * 100000)\nos._exit(0)"),
     cheat("reply_of_other_types", "bad_reply", "pathlib.Path('reply.json').write_text('{\"failure\": 3, \"launches\": \"x\"}')\nos._exit(0)"),
-    cheat("output_is_a_pipe", "no_output|exception", "place = pathlib.Path('out')\nplace.mkdir(exist_ok=True)\nfor name in ('shrunk-0', 'shrunk'):\n    (place / name).mkdir(parents=True, exist_ok=True)\n    os.mkfifo(place / name / '0.bin')\nos._exit(0)"),
+    cheat("output_is_a_pipe", f"no_output|{WRONG}|exception", "if os.fork() == 0:\n    end = time.time() + 3\n    while time.time() < end:\n        for file in [*pathlib.Path('.').rglob('*.bin')]:\n            try:\n                os.unlink(file)\n                os.mkfifo(file)\n            except OSError:\n                pass\n    os._exit(0)\nreturn torch.zeros_like(x)"),
     cheat("output_is_a_hard_link", "exception", "os.link('../given/job.json', 'stolen')\nreturn kernel(x)"),
     cheat("late_orphan_forges", WRONG, "if os.fork() == 0:\n    time.sleep(0.2)\n    for file in pathlib.Path('.').rglob('*.bin'):\n        file.write_bytes(bytes(file.stat().st_size))\n    os._exit(0)\nreturn torch.zeros_like(x)"),
     cheat("sys_exit", "exception|early_exit", "sys.exit(0)"),
     cheat("escapes_raised", "exception", "raise ValueError('\\x1b]0;owned\\x07\\nsecond line')"),
-    cheat("function_detour", "timeout|signal|exception|wrong_result", "libc = ctypes.CDLL(None)\naddress = ctypes.cast(libc.memcmp, ctypes.c_void_p).value\nlibc.mprotect(ctypes.c_void_p(address & -4096), 8192, 7)\nctypes.memmove(address, b'\\x31\\xc0\\xc3', 3)\nreturn torch.zeros_like(x)"),
+    cheat("function_detour", "timeout|signal|exception|early_exit|wrong_result", "libc = ctypes.CDLL(None)\naddress = ctypes.cast(libc.memcmp, ctypes.c_void_p).value\nlibc.mprotect(ctypes.c_void_p(address & -4096), 8192, 7)\nctypes.memmove(address, b'\\x31\\xc0\\xc3', 3)\nreturn torch.zeros_like(x)"),
 )  # fmt: skip
 OWN = (
-    cheat("sequence_that_changes", f"wrong_type|wrong_outputs|{WRONG}|exception", "return Turning([torch.zeros_like(x)], kernel(x))", "class Turning(list):\n    def __init__(self, first, good):\n        super().__init__(first)\n        self.good, self.turn = good, 0\n    def __iter__(self):\n        self.turn += 1\n        return iter([self.good] if self.turn == 1 else [torch.zeros_like(self.good)])", own=True),
+    cheat("sequence_that_changes", f"wrong_type|wrong_outputs|{WRONG}|exception", "return Turning([torch.zeros_like(x)], kernel(x))", "class Turning(list):\n    def __init__(self, first, good):\n        super().__init__(first)\n        self.good, self.turn = good, 0\n    def __iter__(self):\n        self.turn += 1\n        return iter([torch.zeros_like(self.good)] if self.turn == 1 else [self.good])", own=True),
     cheat("storage_given_back", "exception|signal|wrong_result|partial_write|bad_reply", "y = kernel(x)\ny.untyped_storage().resize_(0)\nreturn y", own=True),
     cheat("class_assigned_later", f"wrong_type|{WRONG}", "y = torch.zeros_like(x)\ny.__class__ = Late\nreturn y", "class Late(torch.Tensor):\n    pass", own=True),
-    cheat("negative_bit", f"{WRONG}|wrong_type", "return torch._neg_view(kernel(x))", own=True),
+    cheat("negative_bit", f"{WRONG}|wrong_type|exception", "return torch._neg_view(kernel(x))", own=True),
     cheat("dispatch_mode_left_entered", f"exception|replaced_function|{WRONG}|doubt|refused", "Always().__enter__()\nreturn torch.zeros_like(x)", "from torch.utils._python_dispatch import TorchDispatchMode\nclass Always(TorchDispatchMode):\n    def __torch_dispatch__(self, f, types, args=(), kwargs=None):\n        return f(*args, **(kwargs or {}))", own=True),
     cheat("default_type_changed", f"{WRONG}|wrong_dtype|exception", "torch.set_default_dtype(torch.float16)\nreturn torch.zeros(x.shape)", own=True),
     cheat("profile_hook", WRONG, GARBAGE, "def hook(frame, event, argument):\n    for name in ('expected', 'reference', 'exact'):\n        frame.f_locals.pop(name, None)\nsys.setprofile(hook)", own=True),
@@ -136,8 +148,8 @@ OWN = (
     cheat("error_whose_text_exits", "exception|early_exit", "raise Odd()", "class Odd(Exception):\n    def __str__(self):\n        os._exit(0)", own=True),
     cheat("error_of_no_kind", "exception", "raise Odd('x')", "class Odd(BaseException):\n    pass\nOdd.__name__ = 'correct\\x1b[2J'", own=True),
     cheat("interrupt_raised", "exception|stopped|killed", "raise KeyboardInterrupt", own=True),
-    cheat("endless_recursion", "exception|signal", "sys.setrecursionlimit(1 << 30)\nself.forward(x)", own=True),
-    cheat("message_of_a_gigabyte", "exception", "raise ValueError('x' * (1 << 26))", own=True),
+    cheat("endless_recursion", "exception|signal", "self.forward(x)", own=True),
+    cheat("message_of_a_megabyte", "exception", "raise ValueError('x' * (1 << 20))", own=True),
     refused_at_import("limits_raised", "resource.setrlimit(resource.RLIMIT_NPROC, (1 << 20, 1 << 20))", own=True),
     refused_at_import("byte_code_poisoned", "open(torch.__file__.replace('__init__.py', 'evil.pyc'), 'w')", own=True),
     refused_at_import("user_changed", "os.setresuid(0, 0, 0)", own=True),
@@ -147,8 +159,8 @@ OWN = (
     refused_at_import("inputs_replaced", "open('../given/job.json', 'w')", own=True),
     refused_at_import("descriptor_of_its_folder", "os.open('../private', os.O_RDONLY, dir_fd=4)", own=True),
     refused_at_import("harness_module_swapped", "import types\nfrom workbench.executors.workers import outputs\noutputs.validate = lambda *a, **k: []", own=True, ends=("replaced_function",)),
-    cheat("truncated_output", f"no_output|{WRONG}|exception", "y = kernel(x)\ndef cut():\n    end = time.time() + 5\n    while time.time() < end:\n        for file in pathlib.Path('.').rglob('*.bin'):\n            os.truncate(file, 4)\nif os.fork() == 0:\n    cut()\n    os._exit(0)\nreturn torch.zeros_like(x)", own=True),
-    cheat("metaclass_answers", f"{WRONG}|exception|no_model|wrong_type", GARBAGE, "class Meta(type):\n    def __instancecheck__(cls, value):\n        return True\nnn.Module.__class__ = type(nn.Module)", own=True),
+    cheat("truncated_output", f"no_output|{WRONG}|exception", "y = kernel(x)\ndef cut():\n    end = time.time() + 2\n    while time.time() < end:\n        for file in pathlib.Path('.').rglob('*.bin'):\n            os.truncate(file, 4)\nif os.fork() == 0:\n    cut()\n    os._exit(0)\nreturn torch.zeros_like(x)", own=True),
+    cheat("metaclass_answers", f"{WRONG}|type", GARBAGE, "class Meta(type):\n    def __instancecheck__(cls, value):\n        return True\nnn.Module.__class__ = type(nn.Module)", own=True),
     cheat("signalling_not_a_number", f"not_finite|{WRONG}", "y = kernel(x)\ny.view(torch.int32)[0, 0] = 0x7F800001\nreturn y", own=True),
     cheat("one_element_by_one_bit_in_the_exponent", WRONG, "y = kernel(x)\nz = y.view(torch.int32)\nz[z != 0] ^= 1 << 23\nreturn y", own=True),
 )  # fmt: skip
