@@ -90,3 +90,18 @@ def test_steps_run_in_a_clean_clone(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0 and "accepted 1" in ran.stdout, ran.stderr[-3000:]
     assert (home / "share/jupyter/lab/settings/overrides.json").exists()
+
+
+@pytest.mark.parametrize(("lock", "has_tools"), [("requirements.lock", False), ("requirements-test.lock", True)])
+def test_the_locks_have_hashes_for_the_pinned_versions_of_all_direct_dependencies(lock: str, has_tools: bool) -> None:
+    found = {}
+    for entry in (BINDER / lock).read_text().replace("\\\n", "").splitlines():
+        requirement, *hashes = entry.split("--hash=")
+        name, _, version = requirement.strip().partition("==")
+        assert hashes and all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", one) for one in hashes), name
+        found[canonicalize_name(name)] = version
+    assert {name: pins()[name] for name in found} == found
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = direct() if has_tools else [Requirement(text) for text in project["dependencies"]]
+    names = {canonicalize_name(one.name) for one in needed}
+    assert names - set(found) <= {"torch", "nvidia-cutlass", "nvidia-matmul-heuristics"}

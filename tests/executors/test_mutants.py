@@ -31,6 +31,10 @@ def test_a_wrong_kernel_is_refused(original: str, mutant: str) -> None:
     assert failure is not None and "\n" not in failure.message
 
 
+def test_there_are_forty_right_kernels() -> None:
+    assert len(honest()) + len(MUTANTS) >= 40
+
+
 def test_every_replaced_text_occurs_once_and_the_recorded_verdicts_are_of_these_mutants() -> None:
     for original, mutant in all_mutants():
         assert source_of(original, mutant) != source_of(original)
