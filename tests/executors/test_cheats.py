@@ -6,7 +6,7 @@ import ast
 import functools
 
 import pytest
-from cheats import CHEATS, FROM_OTHERS, OWN, PROBLEMS, Cheat
+from cheats import CHEATS, PROBLEMS, Cheat
 from test_corpus import CORPUS
 
 from workbench import evaluate, problems
@@ -28,7 +28,7 @@ def find_end(verdict: Verdict) -> str:
     return "refused" if verdict.refused else "doubt" if verdict.suspect or verdict.doubts else "accepted"
 
 
-@pytest.mark.few(24)
+@pytest.mark.few(16)
 @pytest.mark.parametrize("one", CHEATS, ids=lambda one: one.name)
 def test_a_cheat_is_not_accepted(one: Cheat) -> None:
     subject = open_problem(one.problem)
@@ -49,6 +49,7 @@ def test_a_cheat_is_not_accepted(one: Cheat) -> None:
 
 def test_there_are_a_hundred_cheats_of_which_some_are_our_own() -> None:
     assert len({one.name for one in CHEATS}) == len(CHEATS)
-    assert len(FROM_OTHERS) >= 45 and len(OWN) >= 15 and len(CHEATS) + len(CORPUS) >= 130
+    own = sum(one.own for one in CHEATS)
+    assert own >= 15 and len(CHEATS) - own >= 45 and len(CHEATS) + len(CORPUS) >= 130
     for one in CHEATS:
         ast.parse(one.source)

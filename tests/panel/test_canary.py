@@ -1,7 +1,7 @@
 """A key and a secret in the environment are found in nothing that a session writes or shows, and reach no server.
 
-The candidate looks for them wherever it can: its environment, those of other processes, the command lines, the files of
-the user, open descriptors and its own memory. It prints and raises what it found, and sends it to a server that listens.
+The candidate looks for them wherever it can: its environment, those of other processes, the command lines, the files
+of the user, open descriptors and its own memory. It prints and raises what it found, and sends it to a server.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ def test_a_candidate_finds_no_secret_and_none_is_written_or_sent(
     assert not heard
 
 
+@pytest.mark.slow
 def test_the_command_and_its_children_show_no_secret(planted: None, tmp_path: Path) -> None:
     """Verdict, JSON and error texts of `cutegen`, in a process of its own with the canaries in its environment."""
     port, heard = listen()
