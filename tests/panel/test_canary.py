@@ -1,7 +1,7 @@
 """A key and a secret in the environment are found in nothing that a session writes or shows, and reach no server.
 
 The candidate looks for them wherever it can: its environment, those of other processes, the command lines, the files
-of the user, open descriptors and its own memory. It prints and raises what it found, and sends it to a server.
+of the user, open descriptors and its own memory. It prints, raises and sends what it found.
 """
 
 from __future__ import annotations
