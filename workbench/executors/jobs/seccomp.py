@@ -1,9 +1,9 @@
 """System calls that no candidate needs are refused with EPERM by a seccomp filter: a deny list in classic BPF.
 
 The filter holds for every thread and for every process that this one starts, and cannot be removed. Python's start of a
-process or thread and LLVM do without these calls. CUDA's initialisation makes a listening socket (AF_UNIX, SOCK_SEQPACKET),
-which `cuda` allows; it connects only where MPS (multi-process service) runs, and then a confined process cannot join
-its server. Numbers: linux/arch/x86/entry/syscalls/syscall_64.tbl and
+process or thread and LLVM do without these calls. CUDA's initialisation makes a listening socket (AF_UNIX,
+SOCK_SEQPACKET), which `cuda` allows; it connects only where MPS (multi-process service) runs, and then a confined
+process cannot join its server. Numbers: linux/arch/x86/entry/syscalls/syscall_64.tbl and
 linux/include/uapi/asm-generic/unistd.h (aarch64).
 """
 
