@@ -264,7 +264,7 @@ class Store:
             return self._insert(db, "exchange", {"record": dumps(exchange), "at": at})
 
     def exchanges(self) -> dict[int, Exchange]:
-        """All calls of language models by number; none in an old database that is opened for reading, without the table."""
+        """All calls of language models by number; none in an old database that lacks their table."""
         if not self._has_table("exchange"):
             return {}
         return {row: loads(text, Exchange) for row, text in self._select("SELECT id, record FROM exchange ORDER BY id")}

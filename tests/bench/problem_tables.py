@@ -1,4 +1,4 @@
-"""The tables of whole problems: times as called on a GPU (search_live.py), and a sweep of KernelBench on the emulator."""
+"""The tables of whole problems: times as called on a GPU (search_live.py), and KernelBench on the emulator."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def problems_as_called() -> str:
     one = timed[0]
     return section(
         "## KernelBench problems as called",
-        f"KernelBench's own sizes in TF32 on one {one['gpu']} (driver {one['driver']}), {one['date'][:10]}: medians of one "
-        "run for each problem, in which the version, torch eager and torch.compile took turns. A call is from an idle GPU "
-        'to the end of its kernels, host time included, for all three. "search": the gain of a tree search over the '
-        "planner's first version, and the versions that it had tried when its time was up, of 15 asked for; so it says "
-        'little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 other processes on '
-        "other cores of the host (`beside`), which lengthens verdicts.",
+        f"KernelBench's own sizes in TF32 on one {one['gpu']} (driver {one['driver']}), {one['date'][:10]}: medians "
+        "of one run for each problem, in which the version, torch eager and torch.compile took turns. A call is from an "
+        'idle GPU to the end of its kernels, host time included, for all three. "search": the gain of a tree search '
+        "over the planner's first version, and the versions that it had tried when its time was up, of 15 asked for; so "
+        'it says little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 other '
+        "processes on other cores of the host (`beside`), which lengthens verdicts.",
         table(head, cells),
         "\n".join(_summaries(timed)),
-        f"Not timed, because the version that the search had found was judged wrong in the last run: {', '.join(failed)}."
+        f"Not timed, because what the search had found was judged wrong in the last run: {', '.join(failed)}."
         if failed
         else "",
         f"Source: `results/{LIVE}.jsonl`, `tests/bench/search_live.py`.",
@@ -61,8 +61,9 @@ def _summaries(timed: list[Json]) -> list[str]:
             continue
         eager = [one["eager_call_s"] / one["call_s"] for one in mine]
         compiled = [one["compiled_call_s"] / one["call_s"] for one in mine if one["compiled_call_s"]]
+        count = f"{len(mine)} problem{'s' * (len(mine) > 1)}"
         lines.append(
-            f"- {level}, {len(mine)} problems: geometric mean {geometric_mean(eager):.2f} over torch eager, "
+            f"- {level}, {count}: geometric mean {geometric_mean(eager):.2f} over torch eager, "
             f"{geometric_mean(compiled):.2f} over torch.compile; least {min(eager):.2f} over torch eager; "
             f"{sum(ratio < 0.9 for ratio in eager)} below 0.9"
         )
