@@ -39,10 +39,10 @@ def problems_as_called() -> str:
     return section(
         "## KernelBench problems as called",
         f"KernelBench's own sizes in TF32 on one {one['gpu']} (driver {one['driver']}), {one['date'][:10]}: medians "
-        "of one run for each problem, in which the version, torch eager and torch.compile took turns. A call is from an "
-        'idle GPU to the end of its kernels, host time included, for all three. "search": the gain of a tree search '
-        "over the planner's first version, and the versions that it had tried when its time was up, of 15 asked for; so "
-        'it says little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 other '
+        "of one run for each problem, in which the version, torch eager and torch.compile took turns. A call is from "
+        'an idle GPU to the end of its kernels, host time included, for all three. "search": the gain of a tree search '
+        "over the planner's first version, and the versions that it had tried when its time was up, of 15; "
+        'so it says little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 other '
         "processes on other cores of the host (`beside`), which lengthens verdicts.",
         table(head, cells),
         "\n".join(_summaries(timed)),
@@ -79,8 +79,8 @@ def kernelbench() -> str:
     lines = [f"- {row['problem']}, version {row['version']}: {row['message'].splitlines()[0][:160]}" for row in wrong]
     return section(
         "## KernelBench on the emulator",
-        f"All {found['problems']} problems of levels 1 and 2, opened as they are; the planner's first three versions run "
-        f"at all small cases. {versions['right']} of {len(rows)} versions are right. The others:",
+        f"All {found['problems']} problems of levels 1 and 2, opened as they are; the planner's first three versions "
+        f"run at all small cases. {versions['right']} of {len(rows)} versions are right. The others:",
         "\n".join(lines),
         found["note"],
         source("kernelbench_sweep", "kernelbench_sweep.py"),
