@@ -42,8 +42,8 @@ def problems_as_called() -> str:
         "of one run for each problem, in which the version, torch eager and torch.compile took turns. A call is from "
         'an idle GPU to the end of its kernels, host time included, for all three. "search": the gain of a tree search '
         "over the planner's first version, and the versions that it had tried when its time was up, of 15; "
-        'so it says little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 other '
-        "processes on other cores of the host (`beside`), which lengthens verdicts.",
+        'so it says little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 '
+        "other processes on other cores of the host (`beside`), which lengthens verdicts.",
         table(head, cells),
         "\n".join(_summaries(timed)),
         f"Not timed, because what the search had found was judged wrong in the last run: {', '.join(failed)}."
