@@ -276,9 +276,10 @@ def history(session: Session) -> MimeBundle:
 
 
 def version_frame(session: Session) -> DataFrame:
-    """`Session.frame()` without the columns of energy and cost that no version has."""
+    """`Session.frame()` without the columns of energy, cost and a GPU's calls that no version has."""
     found = session.frame()
-    extra = [name for name in found.columns if name.endswith(("_j", "_usd")) or name.startswith("tokens_")]
+    ends, starts = ("_j", "_usd", "call_s"), ("tokens_", "eager_", "compiled_")
+    extra = [name for name in found.columns if name.endswith(ends) or name.startswith(starts)]
     return found.drop(columns=[name for name in extra if found[name].isna().all()])
 
 
