@@ -17,6 +17,7 @@ from workbench.cli import main
 from workbench.errors import Unavailable, UserError
 from workbench.executors.gpu import presence, telemetry
 from workbench.executors.gpu.executor import GpuExecutor
+from workbench.executors.jobs import sandbox
 from workbench.executors.workers import worker
 from workbench.views.commands.problems import choose_gpu
 
@@ -115,7 +116,7 @@ def test_a_worker_sees_only_the_gpu_of_its_request(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(
         worker.TRUSTED, "inspect", lambda folder: {"sees": os.environ["CUDA_VISIBLE_DEVICES"]}
     )  # a role without CUDA
-    worker.main({"folder": str(tmp_path), "role": "inspect", "gpu": GPU_B}, False, os.open(os.devnull, os.O_WRONLY))
+    worker.main({"folder": str(tmp_path), "role": "inspect", "gpu": GPU_B}, sandbox.Left(), os.open(os.devnull, os.O_WRONLY))
     assert json.loads((tmp_path / "reply-inspect.json").read_text()) == {"sees": GPU_B}
 
 
@@ -126,7 +127,8 @@ def test_a_confined_process_keeps_only_the_gpu_of_its_request(tmp_path: Path) ->
         try:
             os.environ["CUDA_VISIBLE_DEVICES"] = "0"
             report = os.open(os.devnull, os.O_WRONLY)
-            worker._confine(tmp_path, {"cpu_s": 10, "device": "cuda", "gpu": GPU_B}, False, report)
+            request = {"cpu_s": 10, "disk_bytes": 1 << 30, "device": "cuda", "gpu": GPU_B}
+            worker._confine(tmp_path, request, sandbox.Left(), report)
             os._exit(0 if os.environ["CUDA_VISIBLE_DEVICES"] == GPU_B else 1)
         finally:
             os._exit(2)

@@ -13,7 +13,7 @@ import pytest
 from test_chain import GOOD, LINE, WRONG, change, comment, whole
 
 from workbench import problems
-from workbench.session import Session
+from workbench.session import Session, model_settings
 from workbench.views.notebook.controller import SessionController, get_controller
 
 
@@ -132,6 +132,7 @@ def test_a_model_is_set_in_the_panel_and_its_key_is_neither_shown_nor_stored(
     secret = "sk-panel-4711"
     monkeypatch.setenv("CUTEGEN_TRUST", str(tmp_path / "trusted"))
     monkeypatch.setenv("MY_KEY", secret)
+    monkeypatch.setattr(model_settings, "_KEYS", {})  # a key is kept for the process
     problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
     with Session.create(problem, root=tmp_path / "sessions", executor="emulator") as session:
         made = get_controller(session)
