@@ -43,7 +43,7 @@ def problems_as_called() -> str:
         'an idle GPU to the end of its kernels, host time included, for all three. "search": the gain of a tree search '
         "over the planner's first version, and the versions that it had tried when its time was up, of 15; "
         'so it says little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 '
-        "other processes on other cores of the host (`beside`), which lengthens verdicts.",
+        "other processes on other cores of the host (`beside`).",
         table(head, cells),
         "\n".join(_summaries(timed)),
         f"Not timed, because what the search had found was judged wrong in the last run: {', '.join(failed)}."

@@ -138,7 +138,7 @@ def tested(session: Session, version: Version, first: bool) -> dict[str, object]
         "notes": timing.notes if timing else (),
         "launch_overhead_s": timing.launch_overhead_s if timing else None,
         "disturbed": trial.verdict.disturbed,
-        "ratios": {one.against: [one.ratio, one.low, one.high] for one in trial.outcome.ratios},
+        "ratios": {one.against: [one.ratio, one.low, one.high] for one in trial.outcome.ratios if one.of == "kernels"},
     }
 
 

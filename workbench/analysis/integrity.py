@@ -10,8 +10,8 @@ from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, recor
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
 # shares of a problem's work up to which torch in forward leaves no doubt, and up to which it is not refused (inferred)
 TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
-# a whole call by the host's clock over its kernels' time by events: below it one of the two is not true (inferred: with
-# an idle GPU before it a call finds a clock that is up to 1.25 times higher)
+# a whole call by the host's clock over its kernels' time by events: below it one of the two is not true (inferred, with
+# room for a GPU whose clock is higher after it was idle)
 SHORT_CALL = 0.7
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
 

@@ -17,7 +17,7 @@ def add_times(source: str, times: str) -> str:
     """The file with its measured times as the last paragraph of its docstring; without them, or without a docstring,
     as it is.
     """
-    start = re.match(r'(?:#[^\n]*\n|\s*\n)*"""', source)
+    start = re.match(r'(?:#.*\n|[ \t]*\n)*"""', source)
     if not times or start is None:
         return source
     end = source.index('"""', start.end())
