@@ -290,7 +290,8 @@ def _measure_noise(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance) ->
 def _largest_by_binade(index: torch.Tensor, error: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """The largest error of each binade, [BINADES]; `counts` of elements are in each.
 
-    On a GPU it is a reduction for each binade in use: in a scatter to so few places nearly all atomic operations collide.
+    On a GPU it is a reduction for each binade in use: in a scatter to so few places nearly all atomic operations
+    collide.
     """
     if not error.is_cuda:
         return error.new_zeros(BINADES).scatter_reduce(0, index.long(), error, "amax")
