@@ -22,7 +22,7 @@ from workbench.errors import ProblemError
 from workbench.executors.gpu.contestants import CALLS, REFERENCES, Contestant, compare_contestants, summarise
 from workbench.executors.gpu.memory import preallocate
 from workbench.executors.jobs.rpc import Channel, Ended, derive_seed, draw_seed
-from workbench.executors.jobs.trials import count_calls, input_seed
+from workbench.executors.jobs.trials import count_calls, gpu_trials, input_seed
 from workbench.records import Check, DeviceState, Failure, Job, Ratio, Timing, record
 from workbench.wire import Json, from_plain, to_plain
 
@@ -126,7 +126,7 @@ class Run:
                 model_seed = self.run_trials(case)
                 self._add_phase("trials", start)
                 if self.job.timed_calls and case == self.job.cases[-1]:
-                    self._compile_reference(case, model_seed)
+                    self._compile_reference()
                     start = time.perf_counter()
                     with self.hold():
                         self.time_case(case, model_seed)
@@ -146,12 +146,13 @@ class Run:
         timed = case == self.job.cases[-1]
         if self.job.timed_calls and timed and not self.in_turns:
             self._try_rival(case)  # it compiles meanwhile
-        for trial in range(max(self.job.trials, 1) if timed else 1):
+        for trial in gpu_trials(self.job, case):
             model_seed = draw_seed()
             calls = count_calls(self.job, case, trial)
             self.candidate.send({"do": "trial", "case": case, "seed": model_seed, "calls": calls})
             if not self.about:
                 self._open(case)
+                self._compile_reference(beside=True)
             if self.candidate.recv().get("refused"):  # the candidate's reply has the words
                 continue
             inputs = [input_seed(model_seed, call) for call in range(calls)]
@@ -248,13 +249,16 @@ class Run:
             player.estimate_s, player.host_s = float(said["estimate_s"]), [float(said["host_s"])]
         return players
 
-    def _compile_reference(self, case: str, model_seed: int) -> None:
-        """Compile the reference by torch.compile, if the job asks for its time."""
-        if not self.about.get("compiles"):
+    def _compile_reference(self, *, beside: bool = False) -> None:
+        """Compile the reference by torch.compile, if the job asks for its time: `beside` the candidate's compilation,
+        or after the trials where both need the memory.
+        """
+        if not self.about.get("compiles") or beside == self.in_turns:
             return
         start = time.perf_counter()
+        request = {"do": "compile", "case": self.job.cases[-1], "model_seed": draw_seed(), "seed": draw_seed()}
         with self.hold(shared=True):
-            said = self.referee.call({"do": "compile", "case": case, "model_seed": model_seed, "seed": draw_seed()})
+            said = self.referee.call(request)
         self.compiles = "error" not in said
         if not self.compiles:
             self.result.notes.append(f"torch.compile could not be timed: {said['error']}")

@@ -2,16 +2,18 @@
 
 The files are made once for a run, at their full size (gpu/memory.py), and overwritten for each output. As in
 exchange.py, the reader trusts nothing: the reference gives the number of bytes, no link is followed, and no file is
-mapped, because the writer could truncate it.
+mapped, because the writer could truncate it. It reads a block at a time (`FileTensor`), so that no copy of the output is
+held beside its reference.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -43,31 +45,64 @@ def write(folder: Path, values: Sequence[torch.Tensor]) -> None:
             os.close(handle)
 
 
-def read(root: Path, relative: str, specs: Sequence[TensorSpec], device: str) -> list[torch.Tensor]:
-    """Values like `specs` on `device` from ROOT/RELATIVE, contiguous.
+class FileTensor:
+    """A contiguous tensor like `spec` in a file that is open as `handle`; what is asked for is read to `device`.
+
+    A matrix of its elements is `reshape(rows, columns)`, a block of which is read by `[rows, columns]`: whole rows, or a
+    part of one row. Raises `ValueError` if the file has become shorter.
+    """
+
+    def __init__(self, handle: int, spec: TensorSpec, device: str, shape: tuple[int, ...] | None = None) -> None:
+        self.handle, self.spec, self.device = handle, spec, device
+        self.dtype: torch.dtype = getattr(torch, spec.dtype)
+        self.shape = torch.Size(spec.shape if shape is None else shape)
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def reshape(self, *shape: int) -> FileTensor:
+        """The same elements in another shape."""
+        return FileTensor(self.handle, self.spec, self.device, shape)
+
+    def __getitem__(self, at: tuple[slice, slice]) -> torch.Tensor:
+        """A block of a matrix, contiguous."""
+        (top, bottom, _), (left, right, _) = (one.indices(size) for one, size in zip(at, self.shape, strict=True))
+        high, wide, columns = bottom - top, right - left, self.shape[1]
+        if high > 1 and wide < columns:
+            raise ValueError("a block that is not contiguous in the file")
+        return self._read(top * columns + left, high * wide).reshape(high, wide)
+
+    def to(self, device: torch.device) -> torch.Tensor:
+        """The whole tensor on a device."""
+        return self._read(0, self.numel()).reshape(self.shape).to(device)
+
+    def _read(self, first: int, count: int) -> torch.Tensor:
+        made = torch.empty(count, dtype=self.dtype, device=self.device)
+        flat, start = _byte_view(made), first * made.element_size()
+        _copy_chunks(flat.numel(), lambda at, staging: _copy_in(flat, at, staging, self.handle, start))
+        return made
+
+
+@contextlib.contextmanager
+def opened(root: Path, relative: str, specs: Sequence[TensorSpec], device: str) -> Iterator[list[FileTensor]]:
+    """Values like `specs` in ROOT/RELATIVE, to be read during the block.
 
     Raises `ValueError` or `OSError` where a file is missing, has another size, or is reached through a link.
     """
-    place = open_below(root, relative)
-    try:
-        return [_read_one(place, f"{n}.bin", spec, device) for n, spec in enumerate(specs)]
-    finally:
-        os.close(place)
-
-
-def _read_one(place: int, name: str, spec: TensorSpec, device: str) -> torch.Tensor:
-    size = spec.size_bytes
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)  # a pipe must not block the check
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
-            raise ValueError(f"{name} holds {found.st_size} bytes, not {size}")
-        made = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=device)
-        flat = _byte_view(made)
-        _copy_chunks(size, lambda at, staging: _copy_in(flat, at, staging, handle))
-        return made
-    finally:
-        os.close(handle)
+    with contextlib.ExitStack() as stack:
+        place = open_below(root, relative)
+        stack.callback(os.close, place)
+        found = []
+        for n, spec in enumerate(specs):
+            # a pipe must not block the check
+            handle = os.open(f"{n}.bin", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+            stack.callback(os.close, handle)
+            held = os.fstat(handle)
+            if not stat.S_ISREG(held.st_mode) or held.st_size != spec.size_bytes:
+                raise ValueError(f"{n}.bin holds {held.st_size} bytes, not {spec.size_bytes}")
+            found.append(FileTensor(handle, spec, device))
+        yield found
 
 
 def _byte_view(value: torch.Tensor) -> torch.Tensor:
@@ -105,10 +140,10 @@ def _copy_out(flat: torch.Tensor, target: torch.Tensor, at: int, staging: torch.
     target[at : at + part.numel()].copy_(here)
 
 
-def _copy_in(flat: torch.Tensor, at: int, staging: torch.Tensor, handle: int) -> None:
+def _copy_in(flat: torch.Tensor, at: int, staging: torch.Tensor, handle: int, start: int) -> None:
     part = flat[at : at + CHUNK_BYTES]
     here = staging[: part.numel()]
-    view, place = memoryview(here.numpy()), at
+    view, place = memoryview(here.numpy()), start + at
     while view:
         count = os.preadv(handle, [view], place)
         if count <= 0:

@@ -86,15 +86,24 @@ def _next(runs: Sequence[Run], case: str, values: tuple[str, ...]) -> Run:
     return Run(case=case, trial=sum(run.case == case for run in runs), values=values)
 
 
+def gpu_trials(job: Job, case: str) -> range:
+    """The numbers of a case's trials on a GPU: one of a case that is not timed, and one of large tensors, whose outputs
+    have many millions of elements; the timed calls are checked besides.
+    """
+    if case != job.cases[-1]:
+        return range(1)
+    trials = max(job.trials, 1)
+    return range(trials) if _size_bytes(job, case) <= LARGE_BYTES or not job.timed_calls else range(1)
+
+
 def count_calls(job: Job, case: str, trial: int) -> int:
     """Calls of one instance in a trial on a GPU: two in the last one, so that what a call leaves is seen, unless the
     tensors of a call are large.
 
     The referee holds those of both calls at once, in float64 too.
     """
-    return (
-        2 if (case, trial) == (job.cases[-1], max(job.trials, 1) - 1) and _size_bytes(job, case) <= LARGE_BYTES else 1
-    )
+    is_last = (case, trial) == (job.cases[-1], max(job.trials, 1) - 1)
+    return 2 if is_last and _size_bytes(job, case) <= LARGE_BYTES else 1
 
 
 def _size_bytes(job: Job, name: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,11 +30,30 @@ class _Found:
     worst_at: int = 0  # index in the flat output
     absolute: float = 0.0
     relative: float = 0.0
+    first: tuple[torch.Tensor, torch.Tensor] | None = None  # element of what came out, and of the reference
+    constant: list[bool] = field(default_factory=lambda: [True, True])  # whether all their elements equal the first
     sample: list[torch.Tensor] = field(default_factory=list)
 
 
+class Readable(Protocol):
+    """A tensor that is compared block by block: in memory, or in a file (jobs/shared_tensors.py)."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Its extents."""
+
+    def numel(self) -> int:
+        """The number of elements."""
+
+    def reshape(self, *shape: int) -> Any:
+        """The same elements in another shape."""
+
+    def to(self, device: torch.device) -> torch.Tensor:
+        """The whole tensor on a device."""
+
+
 def compare(
-    got: torch.Tensor,
+    got: Readable,
     expected: torch.Tensor,
     tolerance: Tolerance,
     operands: Callable[[], Mapping[str, torch.Tensor]] = dict,
@@ -48,13 +68,15 @@ def compare(
     value, wanted = as_matrix(got), as_matrix(expected)
     found = _Found()
     for at in blocks(wanted):
-        exact = on_device(wanted[at])
-        gap, error = _block_errors(on_device(value[at]), exact, tolerance, at)
+        exact, given = on_device(wanted[at]), on_device(value[at])
+        gap, error = _block_errors(given, exact, tolerance, at)
+        _note_constants(found, given, exact)
         found.gross += int(((error > 1) & ~(gap <= tolerance.outlier_limit(at))).sum())
         _add(found, gap, error, exact, at, wanted.shape[1])
         found.sample.append(error.reshape(-1)[:: max(wanted.numel() // PERCENTILES_OF, 1)])
     index = tuple(int(i) for i in np.unravel_index(found.worst_at, expected.shape))  # torch's loads sympy
-    here, there = (float(one.reshape(-1)[found.worst_at]) for one in (value, wanted))
+    row, column = divmod(found.worst_at, wanted.shape[1])
+    here, there = (float(one[row : row + 1, column : column + 1]) for one in (value, wanted))
     middle, high = _percentiles(torch.cat(found.sample))
     excused = tolerance.excuses(found.bad, found.gross, got.numel(), found.worst)
     message, bad = "", 0 if excused else found.bad
@@ -79,14 +101,14 @@ def compare(
         "worst_got": here,
         "worst_expected": there,
         "message": message,
-        "trivial": _trivial_kind(value.reshape(-1), wanted.reshape(-1)),
+        "trivial": _trivial_kind(found),
         "eager_error": tolerance.eager_error,
         "eager_absolute": tolerance.eager_absolute,
         "wrong": wrong,
     }
 
 
-def _find_bad(value: torch.Tensor, wanted: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+def _find_bad(value: Any, wanted: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
     """Which elements are wrong."""
     bad = torch.zeros(wanted.shape, dtype=torch.bool, device=wanted.device)
     for at in blocks(wanted):
@@ -127,10 +149,18 @@ def _percentiles(errors: torch.Tensor) -> tuple[float, float]:
     return middle, high
 
 
-def _trivial_kind(got: torch.Tensor, expected: torch.Tensor) -> str:
+def _note_constants(found: _Found, got: torch.Tensor, wanted: torch.Tensor) -> None:
+    """Note whether the elements of a block equal the first of all; a kind that is known to vary is not read again."""
+    if found.first is None:
+        found.first = (got[0, 0], wanted[0, 0])
+    for n, (block, first) in enumerate(zip((got, wanted), found.first, strict=True)):
+        found.constant[n] = found.constant[n] and bool((block == first).all())
+
+
+def _trivial_kind(found: _Found) -> str:
     """ "zero" or "constant" if all elements of the output are equal, as a no-op kernel leaves them, and the reference's
     are not; else "".
     """
-    if got.numel() < 2 or bool((expected == expected[0]).all()) or not bool((got == got[0]).all()):
+    if found.first is None or found.constant[1] or not found.constant[0]:
         return ""
-    return "zero" if float(got[0]) == 0 else "constant"
+    return "zero" if float(found.first[0]) == 0 else "constant"

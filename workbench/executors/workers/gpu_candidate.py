@@ -37,15 +37,22 @@ def set_tf32(job: Job) -> None:
 
 
 def reference_model(job: Job, module: ModuleType, case: str, seed: int) -> torch.nn.Module:
-    """Model with parameters drawn on the CPU from the seed, which are the same in every process.
+    """Model with parameters drawn from the seed, which are the same in every process: on the GPU, or on the CPU if its
+    `__init__` fails with tensors of a GPU.
 
     At sizes that are not timed, parameters that the problem makes constant are drawn too.
     """
     torch.manual_seed(seed)
-    model = loading.build_model(module, "Model", job.problem)
+    try:
+        model = loading.build_model(module, "Model", job.problem, "cuda")
+    except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        torch.manual_seed(seed)
+        model = loading.build_model(module, "Model", job.problem).cuda()
     if case != job.cases[-1]:
         draw_constants(model, seed)
-    return model.cuda()
+    return model
 
 
 def stopwatch(job: Job, module: ModuleType, model: torch.nn.Module) -> Stopwatch:

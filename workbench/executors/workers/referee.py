@@ -36,7 +36,6 @@ IDLE_LIMIT_S = 900.0  # then it ends and gives the device's memory back; the nex
 PROBE_SIDE = 2048  # of a bf16 matmul, which feels the SM clock
 PROBE_BYTES = 64 << 20  # of a copy, which feels the memory
 PROBES = 3
-ROOM = 8  # bytes per byte of the outputs that a check takes on the device, about: they, torch's, float64 twice
 SPARE_BYTES = 4 << 30  # of device memory that stay free for what a part needs
 PARTS = (4, 16, 64)  # in which the reference's samples run where memory is short
 ALIKE = (1e-9, 1e-12)  # relative and absolute difference of float64 results that only the order of summation explains
@@ -120,19 +119,17 @@ class Referee:
         """Compare what the candidate's last call gave with what `expect` found."""
         assert self.expected is not None, "expect comes first"
         one, self.expected = self.expected, None
-        place = "cpu" if is_short(sum(spec.size_bytes for spec in one.outputs)) else "cuda"
-        got, after = shared_tensors.read(Path(root), relative, one.outputs, place), {}
-        if not timed:
-            after = effects.read_changed(Path(root), f"scratch/{effects.EFFECTS}", one.followed)
-            got += [after.get(n, before) for n, before in one.changed.items()]
-        checks = []
+        after = {} if timed else effects.read_changed(Path(root), f"scratch/{effects.EFFECTS}", one.followed)
+        changed = [after.get(n, before) for n, before in one.changed.items()]
         titles = [*("" for _ in one.outputs), *(one.followed[n].title for n in one.changed)]
-        for n, (value, title) in enumerate(zip(got, titles, strict=True)):
-            fields = compare(value, one.found.found.exact[n], one.tolerances[n])
-            number = 0 if title else n
-            checks.append(Check(case=case, trial=trial, timed=timed, output=number, of=title, **fields))
+        checks = []
+        with shared_tensors.opened(Path(root), relative, one.outputs, "cuda") as outputs:
+            for n, (value, title) in enumerate(zip([*outputs, *changed], titles, strict=True)):
+                fields = compare(value, one.found.found.exact[n], one.tolerances[n])
+                number = 0 if title else n
+                checks.append(Check(case=case, trial=trial, timed=timed, output=number, of=title, **fields))
         checks += effects.unasked_checks(case, trial, one.followed, after, tuple(one.changed))
-        del got, one
+        del changed, one
         if is_memory_short() if timed else torch.cuda.memory_reserved() > KEPT_BYTES:
             give_back_memory()
         return {"checks": [to_plain(check) for check in checks]}
@@ -277,11 +274,6 @@ class Compiled:
         for name, value in loading.state_of(self.original).items():
             value.copy_(theirs[name])
         return self.module
-
-
-def is_short(outputs_bytes: int) -> bool:
-    """Whether the GPU may have no room for such outputs beside their reference in float64."""
-    return torch.cuda.is_initialized() and bool(torch.cuda.mem_get_info()[0] < ROOM * outputs_bytes)
 
 
 def find_samples(

@@ -196,7 +196,7 @@ def measure_tolerance(exact: torch.Tensor, eager: torch.Tensor | None, dtype: st
     return _rate_eager(flat, eager.reshape(flat.shape), found, max(eps, own))
 
 
-def as_matrix(value: torch.Tensor) -> torch.Tensor:
+def as_matrix(value: Any) -> Any:
     """The tensor as [R, C]: C is the product of as few trailing extents as make SHORTEST_ROW elements, or of all."""
     columns, axes = 1, list(value.shape)
     while axes and columns < SHORTEST_ROW:
