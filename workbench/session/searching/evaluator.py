@@ -18,7 +18,7 @@ from workbench.errors import ProgramError, Unavailable, Unrecorded, UserError
 from workbench.policies.search import SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.profilers.energy import Counter
-from workbench.records import Event, Job, Proposal, Trial, Verdict, Version
+from workbench.records import Event, Job, Outcome, Proposal, Trial, Verdict, Version
 from workbench.records.search import NodeResult, SearchAim, SearchCandidate
 from workbench.session.parts import Parts
 from workbench.session.profiling import Profiling
@@ -41,6 +41,7 @@ class LiveEvaluator:
         self.cheap = Testing(parts.log, emulator, parts.testing.context)
         self.screens = parts.testing.executor is not emulator.inner
         self.testing = parts.testing if self.screens else self.cheap
+        self.emulated: dict[int, Outcome] = {}  # of versions that were measured before the search
 
     def judge(self, candidate: SearchCandidate, tree: SearchTree, should_stop: ShouldStop) -> NodeResult:
         """The result of a candidate: its version, its verdict, and what both cost."""
@@ -53,7 +54,8 @@ class LiveEvaluator:
             return NodeResult(
                 outcome="compile-error", message=_first_line(str(error)), seconds=time.perf_counter() - start
             )
-        reason = (self._screen(version, tree) if self.screens else "") or self._test(version)
+        reason = "" if not self.screens or self._is_tested(version) else self._screen(version, tree)
+        reason = reason or self._test(version)
         version = self.log.version(version.number)
         found = describe_result(version, screened=reason)
         settle(self.deciding, version, found)
@@ -89,14 +91,18 @@ class LiveEvaluator:
 
     def _test(self, version: Version) -> str:
         """Test a version unless that was done; returns why nothing could be run, for an executor that replays."""
-        name = self.testing.executor.name
-        if not any(trial.outcome.executor == name and self._is_here(trial) for trial in version.trials):
+        if not self._is_tested(version):
             try:
                 self.testing.test(version.number)
             except Unrecorded as missing:
                 return _first_line(str(missing))
         self._measure_energy(self.log.version(version.number))
         return ""
+
+    def _is_tested(self, version: Version) -> bool:
+        """Whether this executor judged a version on the session's device."""
+        name = self.testing.executor.name
+        return any(trial.outcome.executor == name and self._is_here(trial) for trial in version.trials)
 
     def _is_here(self, trial: Trial) -> bool:
         """Whether a trial is of the session's device, where it was measured."""
@@ -125,10 +131,9 @@ class LiveEvaluator:
         if best is None or best.version is None or not best.time_s:
             return ""
         rival = self.log.version(best.version)
-        before = _find_emulated(rival)
         job = self.cheap.job(version)
         new = evaluate.estimate_outcome(job, trial.outcome)
-        old = evaluate.estimate_outcome(job, before.outcome) if before is not None else None
+        old = evaluate.estimate_outcome(job, self._emulate(rival))
         if new is not None and old is not None:
             most = compare_times(new, old).high
             return f"at most {most:.2f}x of v{rival.number}, by the time model" if most < 1 else ""
@@ -137,6 +142,17 @@ class LiveEvaluator:
                 f"at least {new.low_s * 1e6:.4g} us by the time model, v{rival.number} takes {best.time_s * 1e6:.4g} us"
             )
         return ""
+
+    def _emulate(self, version: Version) -> Outcome:
+        """A version's outcome on the emulator; one that was measured without being screened is run there once, which is
+        no trial of it.
+        """
+        trial = _find_emulated(version)
+        if trial is not None:
+            return trial.outcome
+        if version.number not in self.emulated:
+            self.emulated[version.number] = self.emulator.run(self.cheap.job(version), self.cheap.context)
+        return self.emulated[version.number]
 
     def _job(self, candidate: SearchCandidate) -> Job:
         return dataclasses.replace(self.cheap.job(None), candidate=read_candidate(self.log, candidate))
