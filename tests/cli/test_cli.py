@@ -94,6 +94,7 @@ def test_mistakes_are_one_line_and_status_two(
     assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
 
 
+@pytest.mark.slow
 def test_run_until_says_why_it_stopped(cutegen: Callable[..., Done]) -> None:
     ran = cutegen(
         "run",
@@ -213,7 +214,7 @@ def test_what_takes_as_many_inputs_fits(forward: str) -> None:
         validation.check_kernel("kernel.py", kernel("self, x"), problems.load("matmul"))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["2", "1"])
 def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     programs = ["softmax(x) .threads_per_row(32)", "softmax(x) .bogus(3)", "softmax(x) .threads_per_row(64)"]

@@ -102,6 +102,7 @@ class ModelNew(torch.nn.Module):
 )
 
 
+@pytest.mark.slow
 def test_glue_by_torch_is_free_and_a_smaller_part_is_said(judge: Judge) -> None:
     _, said = judge("torch.relu(x)", RELU_THEN.format("z.t().contiguous().t().to(y.dtype)"))
     assert said["correct"] and not said["suspect"] and not said["refused"]

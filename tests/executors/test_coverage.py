@@ -120,6 +120,7 @@ def test_a_long_case_of_a_product_is_one_more_than_a_tile() -> None:
     assert shapes["long"] == (129, 129) and shapes["shrunk"] == (128, 128)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("forward", "tiny"),
     [

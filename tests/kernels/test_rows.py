@@ -73,6 +73,7 @@ def rows(level: Level, result: Result, **settings: object) -> RowConfig:
     return RowConfig(levels=(level,), result=result, memory=MEMORY[: len(level.state)], least_axes=1, **settings)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("reduce", "cfg", "wanted"),
     [

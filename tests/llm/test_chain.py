@@ -250,6 +250,7 @@ def test_the_profile_is_shown_exactly_from_its_start_depth(workload: str, start:
     assert not any(ChainSettings(profile="never").shows_profile(workload, depth) for depth in range(11))
 
 
+@pytest.mark.slow
 def test_the_directives_appear_in_the_prompt(server: Any, session: Session) -> None:
     server.play(whole(GOOD), *[comment(f"step {n}") for n in range(4)])
     session.run_chain(depth="4", accept="correct")
@@ -263,7 +264,7 @@ def test_the_directives_appear_in_the_prompt(server: Any, session: Session) -> N
     ]  # element-wise: after depth 2
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("feedback", "said"), [("tools", "A tool `probe` looks at the profile"), ("raw", "What the profile shows")]
 )
@@ -275,6 +276,7 @@ def test_another_feedback_appears_in_the_prompt(server: Any, session: Session, f
     assert [said in text for text in texts] == [False, True]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rules", ["on", "off"])
 def test_rules_on_recorded_times_appear_in_the_prompt_unless_they_are_off(
     server: Any, session: Session, rules: str
