@@ -381,6 +381,7 @@ def test_epilogues_that_a_convolution_does_not_have(text: str, field: str, legal
     assert [item.field for item in found] == [field] and legal in found[0].legal
 
 
+@pytest.mark.slow
 def test_filters_of_one_tap_are_a_product() -> None:
     x, w, bias = (
         integers((2, 20, 3, 8), torch.bfloat16, 1),

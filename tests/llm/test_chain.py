@@ -166,6 +166,7 @@ def test_an_endpoint_that_takes_a_schema_is_held_to_it_and_another_is_not_asked_
     assert schema["strict"] and set(schema["schema"]["properties"]) == {"change", "why", "patches"}
 
 
+@pytest.mark.slow
 def test_a_useless_answer_is_told_to_the_model_and_uses_a_round(server: Any, session: Session) -> None:
     server.play(
         whole(WRONG),
@@ -188,6 +189,7 @@ def test_a_useless_answer_is_told_to_the_model_and_uses_a_round(server: Any, ses
     ]
 
 
+@pytest.mark.slow
 def test_the_model_may_write_mucutlass(server: Any, session: Session) -> None:
     session.model(language="mucutlass")
     server.play(

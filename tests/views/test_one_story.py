@@ -52,6 +52,7 @@ def _check_roofline(found: object, verdict: Verdict) -> None:
     assert verdict.time_s is not None and sum(times) <= verdict.time_s * (1 + WITHIN)
 
 
+@pytest.mark.slow
 def test_the_emulated_case_is_shown_on_request(tmp_path: Path) -> None:
     with Session.create("relu", root=tmp_path, executor="emulator") as session:
         session.generate()
