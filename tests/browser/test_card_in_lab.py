@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from axe import serious_violations
 from lab import open_notebook, run_all, theme, write_notebook
 
@@ -12,6 +13,7 @@ OWN = Path(__file__).parent.parent / "problems" / "own"
 CARD = ".jp-OutputArea-output .cutegen-card"
 
 
+@pytest.mark.slow
 def test_the_card_can_be_read_in_both_themes(server: Any, browser_page: Any, artefacts: Path) -> None:
     page = browser_page
     write_notebook(

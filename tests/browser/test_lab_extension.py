@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from axe import serious_violations
-from lab import command, open_notebook, restart, run_all, version_status, wait_status, write_notebook
+from lab import command, open_notebook, restart, version_status, wait_status, write_notebook
 
 HERE = Path(__file__).parent
 SIDE = ".cutegen-sidebar"
@@ -53,6 +53,7 @@ def test_extension_follows_the_session(browser_page: Any, server: Any, artefacts
     page = browser_page
     write_notebook(server.root / "side.ipynb", CREATE, EDIT, MAGIC)
     open_notebook(page, server.lab("side.ipynb"))
+    check_commands(page)
     highlighting(page)
     page.locator('.jp-NotebookPanel-toolbar [data-jp-item-name="cutegen"]').click()
     page.locator(SIDE).wait_for()
@@ -93,11 +94,8 @@ def stale_accept(page: Any) -> None:
     version_status(page, 2, "pending", SIDE)
 
 
-def test_commands_describe_their_arguments(browser_page: Any, server: Any) -> None:
-    page = browser_page
-    write_notebook(server.root / "commands.ipynb", "1 + 1")
-    open_notebook(page, server.lab("commands.ipynb"))
-    run_all(page)
+def check_commands(page: Any) -> None:
+    """Each describes its arguments, and keys are bound where a notebook has a session."""
     names = [
         f"cutegen:{name}" for name in ("step", "stop", "accept-version", "reject-version", "next-pending", "show-panel")
     ]

@@ -40,6 +40,7 @@ def run_measured(page: Any, server: Any, notebook: Path) -> Peak:
     return peak
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(TUTORIAL is None, reason="notebooks/02*.ipynb is not there")
 def test_tutorial_fits_in_a_gigabyte(browser_page: Any, server: Any, artefacts: Path) -> None:
     assert TUTORIAL is not None

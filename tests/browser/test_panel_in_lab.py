@@ -105,6 +105,7 @@ def test_panel_through_the_loop(browser_page: Any, server: Any, artefacts: Path)
     saved(server.root / "panel.ipynb")
 
 
+@pytest.mark.slow
 def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> None:
     page = browser_page
     write_notebook(server.root / "planner.ipynb", "%load_ext workbench\n%cutegen problem softmax", "%cutegen panel")
@@ -158,7 +159,7 @@ def saved(path: Path) -> None:
     assert len(text) < 300_000
 
 
-@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize("trusted", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefacts: Path, trusted: bool) -> None:
     assert (server.root / "panel.ipynb").exists(), "runs after test_panel_through_the_loop"
     page = browser_page

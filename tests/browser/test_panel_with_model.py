@@ -80,6 +80,7 @@ def set_in_the_panel(page: Any, address: str) -> None:
     assert serious_violations(page, ".cutegen-panel") == []
 
 
+@pytest.mark.slow
 def test_a_model_in_the_panel(browser_page: Any, server: Any, model: str, artefacts: Path) -> None:
     page = browser_page
     setup = (

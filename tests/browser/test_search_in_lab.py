@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from axe import serious_violations
 from lab import STEP_MS, open_notebook, run_all, save, theme, wait_status, write_notebook
 
@@ -130,6 +131,7 @@ def test_a_search_is_steered_by_keyboard(browser_page: Any, server: Any, artefac
     assert page.evaluate(KEY_MS) < 400  # a busy machine; two frames are 33
 
 
+@pytest.mark.slow
 def test_a_search_in_the_background_is_drawn_in_its_cell_and_kept(browser_page: Any, server: Any) -> None:
     page, path = browser_page, server.root / "background.ipynb"
     start = "%load_ext workbench\n%cutegen problem softmax --executor replay\n%cutegen search-tree start --trials 6"

@@ -94,6 +94,7 @@ def test_mistakes_are_one_line_and_status_two(
     assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
 
 
+@pytest.mark.slow
 def test_run_until_says_why_it_stopped(cutegen: Callable[..., Done]) -> None:
     ran = cutegen(
         "run",
@@ -213,7 +214,7 @@ def test_what_takes_as_many_inputs_fits(forward: str) -> None:
         validation.check_kernel("kernel.py", kernel("self, x"), problems.load("matmul"))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["2", "1"])
 def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     programs = ["softmax(x) .threads_per_row(32)", "softmax(x) .bogus(3)", "softmax(x) .threads_per_row(64)"]
@@ -256,16 +257,19 @@ def test_the_problem_comes_before_the_kernel(tmp_path: Path, cutegen: Callable[.
     )
 
 
-def test_run_begins_with_a_program(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
+@pytest.mark.parametrize("given", ["mine.txt", pytest.param("softmax(x) .threads_per_row(64)", marks=pytest.mark.slow)])
+def test_run_begins_with_a_program(given: str, tmp_path: Path, cutegen: Callable[..., Done]) -> None:
     (tmp_path / "mine.txt").write_text("softmax(x)\n    .threads_per_row(64)\n")
-    for given in ("softmax(x) .threads_per_row(64)", "mine.txt"):
-        done = cutegen("run", "softmax", "--program", given, "--steps", "1", *SMALL)
-        assert (
-            done.returncode == 0
-            and "accepted: the first version" in done.stdout
-            and "step 1 of 1" in done.stdout
-            and "(from v1)" in done.stdout
-        ), done
+    done = cutegen("run", "softmax", "--program", given, "--steps", "1", *SMALL)
+    assert (
+        done.returncode == 0
+        and "accepted: the first version" in done.stdout
+        and "step 1 of 1" in done.stdout
+        and "(from v1)" in done.stdout
+    ), done
+
+
+def test_run_begins_with_no_wrong_program(tmp_path: Path, cutegen: Callable[..., Done]) -> None:
     (tmp_path / "wrong.py").write_text(kernel("self, x"))
     done = cutegen("run", "softmax", "--program", "wrong.py", "--steps", "3", *SMALL)
     assert (

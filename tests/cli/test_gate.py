@@ -85,6 +85,7 @@ def test_a_doubt_has_a_status_of_its_own_and_a_code(judge: Judge, problem: str, 
     assert judge(problem, "import numpy\nimport torch\n" + candidate, "--lenient")[0] == 0
 
 
+@pytest.mark.slow
 def test_torch_may_do_the_work_if_it_is_allowed(judge: Judge) -> None:
     status, said = judge("x.sigmoid()", FIG_LEAF.format("x.sigmoid()"), "--allow", "torch")
     assert status == 3 and said["correct"] and not said["refused"] and said["doubt_codes"] == ["torch_share"]
@@ -102,6 +103,7 @@ class ModelNew(torch.nn.Module):
 )
 
 
+@pytest.mark.slow
 def test_glue_by_torch_is_free_and_a_smaller_part_is_said(judge: Judge) -> None:
     _, said = judge("torch.relu(x)", RELU_THEN.format("z.t().contiguous().t().to(y.dtype)"))
     assert said["correct"] and not said["suspect"] and not said["refused"]

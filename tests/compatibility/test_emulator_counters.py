@@ -113,7 +113,7 @@ def seen(
     return lambda case: counted(case, tmp_path)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow) if "split_k" in case else case for case in CASES]
 )

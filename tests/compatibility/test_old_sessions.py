@@ -64,6 +64,7 @@ def test_an_old_candidate_is_tested_again_with_the_same_counts(session: Session)
     assert [launch.total for launch in after.outcome.launches] == [launch.total for launch in before.outcome.launches]
 
 
+@pytest.mark.slow
 def test_the_next_step_goes_on_from_the_baseline_and_is_kept(session: Session) -> None:
     fourth = session.refine()
     assert fourth is not None and (fourth.number, fourth.parent) == (4, 3) and fourth.trials[-1].verdict.correct

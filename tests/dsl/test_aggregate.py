@@ -31,7 +31,7 @@ def reduce_rows(
     return torch.stack([reduce(row) if len(row) else torch.zeros_like(x[0]).double() for row in rows]).to(x.dtype)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     ("op", "settings", "columns"),
@@ -49,6 +49,7 @@ def test_reductions(arch: str, op: str, settings: str, columns: int) -> None:
     torch.testing.assert_close(result, reduce_rows(x, indptr, indices, op))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_narrow_types_and_indices(dtype: torch.dtype) -> None:
     x, (indptr, indices) = torch.randn(40, 24).to(dtype), make_graph()

@@ -108,7 +108,7 @@ SCORES = "(q @ k.transpose(-2, -1)) / math.sqrt(q.shape[-1])"
 HIDDEN = "torch.triu(torch.ones(q.shape[-2], q.shape[-2]), diagonal={}).bool()"
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -132,7 +132,7 @@ def test_recognised(body: str, named: dict[str, object]) -> None:
     assert computation is not None and computation.kind == "attention" and dict(computation.operation.named) == named
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "body",
     [

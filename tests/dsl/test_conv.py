@@ -243,6 +243,7 @@ def test_implicit_products_without_tma_are_exact(
     assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings)).to(DTYPES[kind]))
 
 
+@pytest.mark.slow
 def test_places_that_no_tap_reaches_are_zero_beside_an_infinity() -> None:
     x, w = integers((1, 4, 5, 5), torch.float16, 1), integers((4, 4, 1, 1), torch.float16, 2).abs() + 1
     x[0, 0, 2, 2] = float("inf")
@@ -380,6 +381,7 @@ def test_epilogues_that_a_convolution_does_not_have(text: str, field: str, legal
     assert [item.field for item in found] == [field] and legal in found[0].legal
 
 
+@pytest.mark.slow
 def test_filters_of_one_tap_are_a_product() -> None:
     x, w, bias = (
         integers((2, 20, 3, 8), torch.bfloat16, 1),
@@ -472,6 +474,7 @@ def test_float32_in_two_parts_of_tf32_is_as_accurate_as_float32(
     assert strict < 1e-6 < 3e-4 < rounded
 
 
+@pytest.mark.slow
 def test_parts_of_infinities_and_of_large_numbers() -> None:
     x, w = (
         torch.randn(1, 5, 6, 7, generator=torch.Generator().manual_seed(3)),

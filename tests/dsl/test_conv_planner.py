@@ -173,7 +173,7 @@ def test_the_first_rung_fits_the_size() -> None:
     ).unfold
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "kinds"),
     [
@@ -220,6 +220,7 @@ def test_the_model_counts_three_times_the_channels() -> None:
     ].title.startswith("a product: float32 by three products of TF32")
 
 
+@pytest.mark.slow
 def test_every_rung_compiles() -> None:
     for arch, precision in (("sm_90a", "tf32"), ("sm_80", "fp32"), ("sm_80", "bf16")):
         ask = asked("c = nn.Conv2d(channels, filters, 3)", "self.c(x)", precision=precision, arch=arch)

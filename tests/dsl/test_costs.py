@@ -20,7 +20,7 @@ from workbench.views.commands.explanation import explain_program
 GEMM = "gemm(a, b) .arch(sm_90a) .mma(f16) "
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("text", "tensors"),
     [

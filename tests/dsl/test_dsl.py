@@ -87,6 +87,7 @@ UNARY = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     ("name", "shape", "vector"),
     [(n, s, v) for n, (s, v) in zip(itertools.cycle(UNARY), itertools.product(X, (1, 4)), strict=False)]
@@ -130,6 +131,7 @@ def test_middle_axis(how: str) -> None:
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", [(32, 32, 32), (37, 51, 67)])
 @pytest.mark.parametrize("how", ["", ".tile(32, 32, 16) .thread_tile(2, 2)"])
 def test_gemm(shape: tuple[int, int, int], how: str) -> None:
@@ -185,6 +187,7 @@ def test_multistage_tensor_cores(mma: str, case: tuple[tuple[int, int, int], str
     assert float((got.double() - wanted).norm() / wanted.norm()) < {"f16": 1e-3, "bf16": 8e-3, "tf32": 1e-3}[mma]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("shape", "threads"), either(("even", 32), ("odd", 256), others=(("odd", 32), ("even", 256))))
 def test_rows_kept_in_registers(shape: str, threads: int) -> None:
     x, how = X[shape], f".threads_per_row({threads}) .vector(4) .kept()"
@@ -197,6 +200,7 @@ def test_rows_kept_in_registers(shape: str, threads: int) -> None:
 ONE, FEW, MANY = ".threads_per_row(1)", ".threads_per_row(32) .vector(4)", ".threads_per_row(256) .vector(4)"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("shape", "how"),
     either(("odd", ONE), ("even", FEW), ("odd", MANY), others=(("even", ONE), ("odd", FEW), ("even", MANY))),

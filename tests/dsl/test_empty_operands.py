@@ -65,6 +65,7 @@ ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("text", ROWS)
 def test_rows(text: str) -> None:
     gives(text, {"x": torch.ones(0, 8)}, ROWS[text](torch.ones(0, 8)))

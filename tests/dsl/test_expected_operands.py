@@ -216,6 +216,7 @@ def test_windows_that_do_not_fit_and_middles() -> None:
 WHOLE = torch.tensor([[1 << 24, 1, 2, 3]] * 4)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(
     "text",
     [

@@ -77,6 +77,7 @@ def test_rejections(text: str, reason: str) -> None:
 MANY, FEW = "torch.randint(0, 16, (20, 24))", "torch.randint(0, 16, (20,))"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("body", "inputs", "kind", "named"),
     [

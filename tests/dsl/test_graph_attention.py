@@ -23,7 +23,7 @@ def softmax_rows(scores: torch.Tensor, indptr: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.softmax(0) for part in parts]).to(scores.dtype)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     ("shape", "settings"),
@@ -41,6 +41,7 @@ def test_products(arch: str, shape: tuple[int, ...], settings: str) -> None:
     torch.testing.assert_close(result, (q[rows_of(indptr)] * k[indices]).sum(-1))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_sums(dtype: torch.dtype) -> None:
     indptr, indices = make_graph()
@@ -50,7 +51,7 @@ def test_sums(dtype: torch.dtype) -> None:
         assert torch.equal(result, q[rows_of(indptr)] + k[indices])
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("heads", [(), (1,), (3,), (8,), (40,)])
 @pytest.mark.parametrize("settings", ["", ".threads_per_row(8) .split(4) .unroll(4)"])

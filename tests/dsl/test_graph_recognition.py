@@ -22,7 +22,7 @@ ROWS = f"torch.repeat_interleave({DIFF}, output_size=i.shape[0])"
 ZEROS = "torch.zeros(p.shape[0] - 1, x.shape[1])"
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("body", "program"),
     [

@@ -55,7 +55,7 @@ CASES: list[tuple[str, tuple[tuple[int, ...], ...], Callable[..., torch.Tensor],
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("text", "shapes", "wanted", "counts"), CASES)
 def test_results_and_ctas(
     text: str, shapes: tuple[tuple[int, ...], ...], wanted: Callable[..., torch.Tensor], counts: tuple[int, ...]

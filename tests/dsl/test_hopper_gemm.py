@@ -86,7 +86,7 @@ def test_text_is_as_written_down() -> None:
     assert text == path.read_text()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "shape", "turned", "batch"),
     [

@@ -58,6 +58,7 @@ ROWS = bound(x=float32(16, 8192), y=float32(16, 8192), target=Operand(shape=(16,
 DEEP = bound(x=float32(128, 4096, 4095), y=float32(128, 4096, 4095))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -190,6 +191,7 @@ def seen(name: str) -> tuple[Problem, Facts]:
     return problem, inspect(problem)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "program", "why"),
     [

@@ -14,6 +14,7 @@ LABELS = "torch.randint(0, d, (n,)).index_fill(0, torch.arange(0, n, 3), -100)"
 SMOOTHED = "F.cross_entropy(x, y, label_smoothing=0.1{})"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("forward", "inputs", "said"),
     [

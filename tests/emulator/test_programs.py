@@ -40,6 +40,7 @@ def line_of(program: str, text: str) -> int:
     return next(n for n, line in enumerate(lines, 1) if line.strip() == text)
 
 
+@pytest.mark.slow
 def test_a_correct_program_runs_to_its_end(tmp_path: Path) -> None:
     done = emulate("--n", "777", options=("--device", "A100", "--counters", str(tmp_path / "out.json")))
     assert done.returncode == 0, done.stderr

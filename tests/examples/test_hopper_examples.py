@@ -53,7 +53,7 @@ GEMMS = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("m", "n", "k", "dtype", "out", "majors", "options"), GEMMS)
 def test_gemm(
     hopper: Emulation,

@@ -375,6 +375,7 @@ def _process(role: str, folder: Path, connection: socket.socket) -> None:
             )
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path) -> None:
     from workbench.proposers.planner import Planner
     from workbench.records import Ask, Proposal

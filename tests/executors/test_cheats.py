@@ -28,7 +28,7 @@ def find_end(verdict: Verdict) -> str:
     return "refused" if verdict.refused else "doubt" if verdict.suspect or verdict.doubts else "accepted"
 
 
-@pytest.mark.few(16)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("one", CHEATS, ids=lambda one: one.name)
 def test_a_cheat_is_not_accepted(one: Cheat) -> None:
     subject = open_problem(one.problem)

@@ -120,6 +120,7 @@ def test_a_long_case_of_a_product_is_one_more_than_a_tile() -> None:
     assert shapes["long"] == (129, 129) and shapes["shrunk"] == (128, 128)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("forward", "tiny"),
     [
@@ -281,6 +282,7 @@ def test_host_code_may_not_refuse_another_case() -> None:
     assert not found.correct and found.failure is not None and "not 65" in found.failure.message
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_wrong_only_at_one_over_a_power_of_two_is_found() -> None:
     wrong = (
         COMPARE + "\n        if count == 65 * 65 and index == count - 1:\n            y[index] = cutlass.Float32(7.0)"

@@ -166,7 +166,7 @@ def test_a_batch_norm_that_updates_its_statistics_is_right() -> None:
     assert run(NORM, norm_kernel()) is None
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("candidate", "kind", "said"),
     [
@@ -183,6 +183,7 @@ def test_other_changes_of_a_batch_norm_are_named(candidate: str, kind: str, said
     assert said in (failure.message if failure else "")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -196,6 +197,7 @@ def test_an_input_that_the_reference_changes_is_compared(body: str, said: str) -
     assert said in failure.message if failure and said else not failure and not said
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -212,6 +214,7 @@ def test_a_second_call_sees_what_the_first_left(body: str, said: str) -> None:
 NOISE = IN_PLACE.replace("x.add_(y)\n        return torch.relu(x)", "return x + 0.5 * torch.randn_like(y)")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -232,6 +235,7 @@ COUNTED = CACHE.replace(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -113,7 +113,7 @@ def test_the_kernel_that_the_mutants_come_from_is_right() -> None:
     assert run(KERNEL).failure is None
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("part", "other", "said"), MUTANTS, ids=[said[:30] for _, _, said in MUTANTS])
 def test_a_mutant_is_refused_with_its_pattern_and_the_line_of_the_store(part: str, other: str, said: str) -> None:
     source = KERNEL.replace(part, other)

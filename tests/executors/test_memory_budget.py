@@ -56,6 +56,7 @@ def test_parameters_count_too() -> None:
         room.check_fits(heavy, ("full",), 275 * 10**9)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("device", ["H200", "A100"])
 def test_the_emulator_says_that_no_device_of_the_kind_has_room(tmp_path: Path, device: str) -> None:
     problem, facts = large()

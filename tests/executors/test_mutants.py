@@ -24,7 +24,7 @@ def test_a_right_kernel_of_odd_style_is_accepted(subject: str, path: Path) -> No
     assert verdict.failure is None and not verdict.refused
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("original", "mutant"), all_mutants())
 def test_a_wrong_kernel_is_refused(original: str, mutant: str) -> None:
     failure = judge(original, source_of(original, mutant)).verdict.failure

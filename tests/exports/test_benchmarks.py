@@ -47,6 +47,7 @@ def check_documents(found: dict[str, Any]) -> None:
         assert set(spec["shape"]) <= set(definition["axes"])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", ["flashinfer-bench", "sol-execbench"])
 def test_reference_and_solution_agree(form: str, tmp_path: Path) -> None:
     found = export(LINEAR, form, tmp_path)

@@ -123,6 +123,7 @@ def test_second_derivatives(linear: ModuleType) -> None:
     torch.testing.assert_close(found[0], found[1])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_under_torch_compile(linear_outside: ModuleType, dynamic: bool) -> None:
     torch._dynamo.reset()

@@ -104,6 +104,7 @@ def test_rows_fall_with_either_knob(graph: Graph) -> None:
     assert mean[0, 1] < 0.6 * mean[0.1, 1] < 0.6 * mean[1, 0.5] / 3
 
 
+@pytest.mark.few(1)
 @by_both
 def test_the_random_end_is_the_stock_sampler(make: Make, graph: Graph) -> None:
     """Unique rows and edges a batch, against roots by torch's randperm and neighbours by a plain loop (KS)."""
@@ -142,6 +143,7 @@ def plain_sample(
     return len(known), edges
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "mix", "p"), [("comm-rand", 0, 1), ("comm-rand", 0.25, 0.9), ("comm-rand", 1, 0.5), ("labor", 1, 0.5)]
 )

@@ -74,18 +74,28 @@ def walk_own(function: ast.AST) -> Iterator[ast.AST]:
             stack.extend(ast.iter_child_nodes(node))
 
 
+def walk_statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """The statements below a node, without the expressions that they consist of."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(tree, name, ()):
+            if isinstance(inner, ast.stmt):
+                yield inner
+            yield from walk_statements(inner)
+
+
 def kernel_text_lines(tree: ast.AST) -> int:
     """Lines of string literals, docstrings aside, that hold CuTe DSL or host code of a candidate."""
+    nodes = list(ast.walk(tree))
     documented = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     found = 0
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             text = "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented | inside:
@@ -104,6 +114,8 @@ def kernel_text_lines(tree: ast.AST) -> int:
 
 def count_any(source: str) -> int:
     """How often the name Any is used, import lines aside."""
+    if not re.search(r"\bAny\b", source):
+        return 0
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     lines = {token.start: token for token in tokens if token.type == tokenize.NAME and token.string == "Any"}
     return sum("import" not in token.line for token in lines.values())
@@ -119,7 +131,7 @@ def import_graph(folder: Path) -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for path, name in names.items():
         found: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in walk_statements(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 full = [f"{node.module}.{alias.name}" for alias in node.names]
                 found |= {item if item in modules else node.module for item in full}
@@ -180,7 +192,7 @@ def measure(folder: Path = PACKAGE) -> Figures:
         found.note("module max", sizes[-1], where)
         for number, line in enumerate(source.splitlines(), 1):
             found.note("line length", len(line), f"{where}:{number}")
-        for node in ast.walk(tree):
+        for node in walk_statements(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lengths.append((node.end_lineno or 0) - node.lineno + 1)
                 found.note("function max", lengths[-1], f"{where}:{node.lineno} {node.name}")

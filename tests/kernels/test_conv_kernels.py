@@ -151,6 +151,7 @@ def test_implicit_gemm_by_wgmma(cfg: Sm90Config, shape: tuple[int, ...], filters
     check_implicit_gemm(cfg, shape, filters)
 
 
+@pytest.mark.slow
 def test_epilogues_are_hooks() -> None:
     x, w = integers((2, 6, 7, 8), torch.float16, 1), integers((12, 6, 3, 3), torch.float16, 2)
     bias, residual = integers((12,), torch.float16, 3), integers((2, 12, 5, 6), torch.float16, 4)

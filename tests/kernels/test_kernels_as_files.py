@@ -154,7 +154,7 @@ def load(text: str, place: Path, name: str) -> Host:
     return found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES)
 def test_a_kernel_is_written_as_one_file_that_runs(case: str, tmp_path: Path) -> None:
     entry, config, roles, many, run, expected = CASES[case]

@@ -73,6 +73,7 @@ def rows(level: Level, result: Result, **settings: object) -> RowConfig:
     return RowConfig(levels=(level,), result=result, memory=MEMORY[: len(level.state)], least_axes=1, **settings)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("reduce", "cfg", "wanted"),
     [
@@ -100,6 +101,7 @@ def test_reductions(reduce, cfg, wanted):
     assert not [item for item in emulation.findings if item.severity == "error"]
 
 
+@pytest.mark.slow
 def test_a_variance_of_stretches_of_alike_values_is_accurate_if_one_thread_compensates_its_mean() -> None:
     noise = torch.Generator().manual_seed(5)
     x = torch.rand(4, 1, generator=noise).expand(4, 1000).reshape(1, 4000) + 1e-3 * torch.rand(1, 4000, generator=noise)

@@ -548,6 +548,7 @@ def test_more_values_than_an_axis_holds_are_said() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_shipped_landscape_has_a_heat_map_in_a_second_or_two() -> None:
     for place in landscapes.landscapes().values():
         start = time.process_time()

@@ -76,13 +76,13 @@ def test_there_are_enough_of_each() -> None:
     assert all(guide.cause and guide.cure and guide.fix for guide in load_guides())
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CORRECT)
 def test_the_bases_and_the_cured_are_correct(name: str, failures: dict[str, Failure | None]) -> None:
     assert failures[name] is None
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", mistakes())
 def test_the_guide_is_selected(name: str, failures: dict[str, Failure | None]) -> None:
     entry, failure = mistakes()[name], failures[name]

@@ -166,6 +166,7 @@ def test_an_endpoint_that_takes_a_schema_is_held_to_it_and_another_is_not_asked_
     assert schema["strict"] and set(schema["schema"]["properties"]) == {"change", "why", "patches"}
 
 
+@pytest.mark.slow
 def test_a_useless_answer_is_told_to_the_model_and_uses_a_round(server: Any, session: Session) -> None:
     server.play(
         whole(WRONG),
@@ -188,6 +189,7 @@ def test_a_useless_answer_is_told_to_the_model_and_uses_a_round(server: Any, ses
     ]
 
 
+@pytest.mark.slow
 def test_the_model_may_write_mucutlass(server: Any, session: Session) -> None:
     session.model(language="mucutlass")
     server.play(
@@ -250,6 +252,7 @@ def test_the_profile_is_shown_exactly_from_its_start_depth(workload: str, start:
     assert not any(ChainSettings(profile="never").shows_profile(workload, depth) for depth in range(11))
 
 
+@pytest.mark.slow
 def test_the_directives_appear_in_the_prompt(server: Any, session: Session) -> None:
     server.play(whole(GOOD), *[comment(f"step {n}") for n in range(4)])
     session.run_chain(depth="4", accept="correct")
@@ -263,7 +266,7 @@ def test_the_directives_appear_in_the_prompt(server: Any, session: Session) -> N
     ]  # element-wise: after depth 2
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("feedback", "said"), [("tools", "A tool `probe` looks at the profile"), ("raw", "What the profile shows")]
 )
@@ -275,6 +278,7 @@ def test_another_feedback_appears_in_the_prompt(server: Any, session: Session, f
     assert [said in text for text in texts] == [False, True]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rules", ["on", "off"])
 def test_rules_on_recorded_times_appear_in_the_prompt_unless_they_are_off(
     server: Any, session: Session, rules: str

@@ -54,6 +54,7 @@ def test_a_failure_is_repaired_and_a_person_adds_an_idea(server: Any, session: S
     assert SearchTree.replay(session.log.store.search_events(1)).tried == tree.tried
 
 
+@pytest.mark.slow
 def test_tokens_end_a_search(server: Any, session: Session) -> None:
     session.model(language="mucutlass")
     server.play(*(program(f".threads({threads})") for threads in (64, 128, 256, 512)))

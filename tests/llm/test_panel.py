@@ -57,6 +57,7 @@ def test_the_reply_streams_and_its_cost_is_shown(server: Any, controller: Sessio
     }
 
 
+@pytest.mark.slow
 def test_run_repairs_what_fails(server: Any, controller: SessionController) -> None:
     server.play(
         whole(WRONG),

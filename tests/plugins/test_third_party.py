@@ -161,6 +161,7 @@ def test_a_plug_in_that_cannot_run_says_why(tmp_path: Path, monkeypatch: pytest.
         plugins.load("executor", "gpu")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "text", ["import no_such_module\n", "def (\n", "class Broken:\n    def __init__(self, x): ...\n"]
 )

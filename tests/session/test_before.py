@@ -66,6 +66,7 @@ def test_hashes_of_jobs_hold(session: Session) -> None:
     assert ReplayExecutor(session.log.store.outcome).run(job) == session.version(2).trials[-1].outcome
 
 
+@pytest.mark.slow
 def test_it_goes_on(session: Session) -> None:
     version = session.edit(session.version(1).proposal.candidate.source + "# one more line\n", title="goes on")
     assert version.number == 4 and version.trials[-1].verdict.correct

@@ -46,6 +46,7 @@ def tell_decisions(root: Path) -> list[str]:
         return [report.describe_decision(session, version) for version in session.versions]
 
 
+@pytest.mark.slow
 def test_the_demo_decides_as_the_gpu_does_and_says_so(tmp_path: Path) -> None:
     versions = run_loop("softmax", tmp_path, 2)
     assert check_decisions(versions) >= 2

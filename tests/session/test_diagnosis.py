@@ -65,6 +65,7 @@ def test_the_report_shows_the_advice_on_accepted_versions_only(session: Session)
     assert "each warp access touches 8.0x" in page.partition('<section id="v1">')[2].partition("</section>")[0]
 
 
+@pytest.mark.slow
 def test_without_a_program_or_a_model_a_line_says_what_to_edit(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

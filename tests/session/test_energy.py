@@ -211,6 +211,7 @@ def test_what_is_on_the_front_is_beaten_by_none() -> None:
     assert {point.version for point in front} == {point.version for point in points if point not in beaten}
 
 
+@pytest.mark.slow
 def test_a_profile_is_kept_and_shown_without_a_run(tmp_path: Path) -> None:
     problem = problems.load("softmax", settings=(("batch_size", 16), ("dim", 64)))
     with Session.create(problem, root=tmp_path, executor="emulator", name="kept") as session:

@@ -156,6 +156,7 @@ def test_a_head_that_is_none_is_refused(folder: Path, head: str) -> None:
         verify_log(session, head=head)
 
 
+@pytest.mark.slow
 def test_versions_are_run_again(folder: Path) -> None:
     with Session.open(folder, write=False, trusted=True) as session:
         found = verify_log(session, run=["all"])

@@ -72,10 +72,11 @@ def without_times(event: SearchEvent) -> SearchEvent:
     return dataclasses.replace(event, at="", result=dataclasses.replace(result, seconds=0.0) if result else None)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("kills", "trials", "strategy", "longest_s"),
-    [(10, 12, "tree", 0.1), pytest.param(50, 40, "annealing", 0.06, marks=pytest.mark.slow)],
+    [(10, 12, "tree", 0.1), (50, 40, "annealing", 0.06)],
 )
 def test_a_killed_search_goes_on_where_it_was(
     tmp_path: Path, kills: int, trials: int, strategy: str, longest_s: float

@@ -95,7 +95,8 @@ def test_stale_and_unknown_decisions_are_refused(session: Session) -> None:
 
 
 def test_everything_is_there_after_reopening(session: Session) -> None:
-    session.run(steps=1)
+    session.generate()
+    session.accept()
     folder, before = session.folder, session.versions
     with pytest.raises(UserError, match="is open in process"):
         Session.open(folder)
@@ -146,7 +147,8 @@ def test_export_loads_with_nothing_of_the_workbench(session: Session, tmp_path: 
     import subprocess
     import sys
 
-    session.run(steps=1)
+    session.generate()
+    session.accept()
     path = tmp_path / "best.py"
     session.export("best", path)
     code = (
@@ -222,6 +224,7 @@ def test_the_planner_goes_on_from_a_program_by_hand(session: Session) -> None:
     assert len(titles) == 3 and "one thread per row" not in titles
 
 
+@pytest.mark.slow
 def test_a_loop_first_finishes_what_an_interrupt_left_undecided(session: Session) -> None:
     def stop_at_the_first_version() -> None:
         while not session.versions:

@@ -299,6 +299,7 @@ def test_candidates_that_were_emulated_ahead_change_nothing(tmp_path: Path) -> N
     assert stories[0] == stories[1]
 
 
+@pytest.mark.slow
 def test_a_search_for_few_joules_takes_the_least_at_an_equal_time(tmp_path: Path) -> None:
     problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
     with Session.create(problem, root=tmp_path, executor="emulator", name="s") as session:

@@ -21,7 +21,7 @@ from workbench.views.text.profile_report import profile_report
 WITHIN = 0.01
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cross_entropy", "softmax", "layer_norm", "matmul", "matmul_bias_gelu", "row_sum"])
 def test_the_plots_of_a_profile_have_the_time_and_the_limit_of_the_verdict(name: str, tmp_path: Path) -> None:
     with Session.create(name, root=tmp_path, executor="emulator") as session:
@@ -52,6 +52,7 @@ def _check_roofline(found: object, verdict: Verdict) -> None:
     assert verdict.time_s is not None and sum(times) <= verdict.time_s * (1 + WITHIN)
 
 
+@pytest.mark.slow
 def test_the_emulated_case_is_shown_on_request(tmp_path: Path) -> None:
     with Session.create("relu", root=tmp_path, executor="emulator") as session:
         session.generate()
@@ -109,6 +110,7 @@ def test_a_notebook_without_a_session_is_executed_by_nbconvert(tmp_path: Path) -
     assert json.loads(path.read_text())["cells"][1]["outputs"]
 
 
+@pytest.mark.slow
 def test_a_version_is_not_named_after_its_last_change_alone(tmp_path: Path) -> None:
     problem = problems.load("softmax", settings=(("batch_size", 16), ("dim", 64)))
     with Session.create(problem, root=tmp_path, executor="emulator") as session:
