@@ -54,7 +54,8 @@ def reads_parts(graph: tuple[Operation, ...]) -> bool:
 
 
 def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
-    """What a kernel of this graph has written into it: strides, paddings, dilations, widths of pools, groups.
+    """What a kernel of this graph has written into it: strides, paddings, dilations, widths of pools, groups, the k
+    of topk.
 
     The groups of a convolution by channel (depthwise) are its channels, which are a size.
     """
@@ -64,6 +65,8 @@ def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
             found.append(op.operands[CONVOLUTION_WINDOW])
         elif "_pool" in op.target and "adaptive" not in op.target:
             found.append(op.operands[1:])
+        elif _operation_name(op) == "topk":
+            found.append(op.operands[1:2])
         position = GROUPS.get(_operation_name(op))
         if position is not None and len(op.operands) > position and not _is_depthwise(op, op):
             found.append((op.operands[position],))

@@ -1,7 +1,8 @@
 """Host side of reductions along an axis: operand checks, extents, launches.
 
 `inputs` have one shape, of which the axis is reduced; `repeated` are broadcast to it. The first tensor is float32,
-float16 or bfloat16, and so is the result; the others may also have a type of which float32 holds all values.
+float16 or bfloat16, and so is the result, unless it is cast; the others may also have a type of which float32 holds all
+values.
 """
 
 import cutlass
@@ -9,9 +10,9 @@ import torch
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
 from workbench.kernels.host import (
-    COMPARED_DTYPES,
     EXACT_DTYPES,
     FLOAT_DTYPES,
+    READ_DTYPES,
     DynamicTensor,
     VectorTensor,
     call,
@@ -31,10 +32,12 @@ def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
     if cutlass.const_expr(cfg.least_axes > 0):
         check_rank(names[0], inputs[0], cfg.least_axes)
     for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
-        if cutlass.const_expr(cfg.compares_integers):
-            check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+        if cutlass.const_expr(cfg.reads_integers):
+            check_operand(name, x, shape, READ_DTYPES if n + len(cfg.out) else FLOAT_DTYPES, broadcast=n >= len(inputs))
         else:
-            check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+            check_operand(
+                name, x, shape, EXACT_DTYPES if n + len(cfg.out) else FLOAT_DTYPES, broadcast=n >= len(inputs)
+            )
 
 
 def check_countable(cfg: Static, names: Static, x):

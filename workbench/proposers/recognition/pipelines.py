@@ -109,7 +109,12 @@ class _Cutter:
         self.pieces: list[tuple[str, Computation, Facts, int]] = []
         self.full = {spec.name: spec for spec in facts.full}
         # operations that the output needs; a norm's statistics may have no reader
-        self.live = {op.name for value in self.results for op in self.cone(value)}
+        live = {op.name for value in self.results for op in self.cone(value)}
+        self.readers: dict[str, list[Operation]] = {}  # value -> the operations that read it, in order
+        for op in (op for op in facts.graph if op.name in live):
+            texts = (*op.operands, *(text for _, text in op.keywords))
+            for name in dict.fromkeys(name for text in texts for name in names(text)):
+                self.readers.setdefault(name, []).append(op)
 
     def cut(self, value: str) -> None:
         """Cut pieces until the value is made. Raises `Unrecognised`."""
@@ -257,12 +262,7 @@ class _Cutter:
 
     def users(self, value: str) -> list[Operation]:
         """The operations that read a value."""
-        return [
-            op
-            for op in self.facts.graph
-            if op.name in self.live
-            and any(value in names(text) for text in (*op.operands, *(text for _, text in op.keywords)))
-        ]
+        return self.readers.get(value, [])
 
     def try_piece(self, value: str) -> bool:
         """Cut one piece that makes the value, if it is recognised."""
