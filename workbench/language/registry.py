@@ -17,6 +17,7 @@ from workbench.language.operations import (
     rows,
     rowwise,
     scan,
+    store,
     top_k,
     view,
 )
@@ -35,6 +36,7 @@ MODULES = (
     attention,
     view,
     outputs,
+    store,
     concat,
     top_k,
 )

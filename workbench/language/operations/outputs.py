@@ -1,4 +1,6 @@
-"""outputs(a, b, ...): the tensors that forward returns, in order; the last stage of a module with several results."""
+"""outputs(a, b, ...): the tensors that forward returns, in order; the last stage of a module with several results, or
+with state that it stores.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ NAME = "outputs"
 
 
 def check(stage: Stage) -> list[Rejection]:
-    """Rejections of fewer than two tensors: a single result needs no such stage."""
+    """Rejections of no tensors, or of anything but their names."""
     given = stage.operation.positional
-    if len(given) > 1 and all(isinstance(value, str) for value in given):
+    if given and all(isinstance(value, str) for value in given):
         return []
-    return [Rejection(field="operands", value="", reason="it names several tensors", legal="outputs(h1, h2)")]
+    return [Rejection(field="operands", value="", reason="it names tensors", legal="outputs(h1, h2)")]
 
 
 def check_place(program: Program) -> list[Rejection]:

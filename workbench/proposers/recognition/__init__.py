@@ -14,7 +14,13 @@ from workbench.language import Call
 from workbench.proposers.recognition import draws, expressions, pipelines
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
 from workbench.proposers.recognition.leading import name_leading
-from workbench.proposers.recognition.mutations import drop_copies, remove_noop_expands, why_not
+from workbench.proposers.recognition.mutations import (
+    drop_copies,
+    list_written_state,
+    reads_overwritten,
+    remove_noop_expands,
+    why_not,
+)
 from workbench.proposers.recognition.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.patterns import (
     attention,
@@ -33,6 +39,7 @@ from workbench.proposers.recognition.patterns import (
 from workbench.proposers.recognition.patterns.einsums import fold_views
 from workbench.proposers.recognition.repeats import name_repeats
 from workbench.proposers.recognition.simplify import simplify
+from workbench.proposers.recognition.state import write_stores
 from workbench.proposers.recognition.types import mark_roundings, settle_types
 from workbench.records import Facts, TensorSpec
 
@@ -70,6 +77,18 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
+    stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
+    try:
+        return _recognise_forms(stored)
+    except Unrecognised as error:
+        if stored == facts:
+            raise
+        kept = ", ".join(list_written_state(facts.graph))
+        raise Unrecognised(f"{error}; its forward also writes to its own {kept}") from None
+
+
+def _recognise_forms(facts: Facts) -> Computation:
+    """The computation of one of the forms in which a graph can be written."""
     if (reason := why_not(facts) or draws.why_not(facts.graph)) is not None:
         raise Unrecognised(reason)
     if len(facts.graph) > MOST_OPERATIONS:  # matchers follow a graph by recursion

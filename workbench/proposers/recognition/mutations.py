@@ -40,15 +40,7 @@ def why_not(facts: Facts) -> str | None:
     """
     if changed := [item.message for item in facts.degeneracies if item.kind in KEPT]:
         return f"the planner has no kernel for this module: {changed[0]}"
-    state = sorted(
-        {
-            _strip_prefix(name)
-            for op in facts.graph
-            for name in _list_written(op)
-            if ":" in name and not name.endswith("num_batches_tracked")
-        }
-    )
-    if state:
+    if state := list_written_state(facts.graph):
         return f"the planner has no kernel for a module whose forward writes to its own {', '.join(state)}; {YOURSELF}"
     if reads_overwritten(facts.graph):
         return (
@@ -56,6 +48,12 @@ def why_not(facts: Facts) -> str | None:
             f"{YOURSELF}"
         )
     return None
+
+
+def list_written_state(graph: tuple[Operation, ...]) -> list[str]:
+    """Names of parameters and buffers that a graph writes, also through views; batch norm's kernels write its own."""
+    written = [name for name in _find_written(graph) if name.startswith(("param:", "buffer:"))]
+    return sorted(_strip_prefix(name) for name in written if not name.endswith("num_batches_tracked"))
 
 
 def drop_copies(facts: Facts) -> Facts:

@@ -22,6 +22,7 @@ from workbench.proposers.recognition.graph import (
     names,
     python_expression,
 )
+from workbench.proposers.recognition.state import STORE
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
@@ -89,8 +90,11 @@ def _cut_results(cutter: _Cutter, share: bool) -> tuple[Piece, ...]:
         for value in cutter.find_shared() if share else ():
             cutter.cut(value)
         for op in facts.graph:
-            if op.name in results:
+            if op.name in results and op.target != STORE:
                 cutter.cut(op.name)
+        for op in facts.graph:
+            if op.target == STORE:
+                cutter.add_store(op)
         if len(results) > 1:
             cutter.add_outputs()
         return renaming.rename_pieces(cutter.pieces, facts.forward_arguments)
@@ -170,12 +174,25 @@ class _Cutter:
             and any(need[user.name] != need[op.name] for user in self.users(op.name))
         ]
 
+    def add_store(self, op: Operation) -> None:
+        """Add a piece without a kernel that writes a buffer of the module."""
+        buffer, *value = op.operands
+        if value[0] == "add":
+            call = Call(name=STORE, positional=("into",), named=(("add", int(value[1])),))
+        else:
+            self.cut(value[0])
+            call = Call(name=STORE, positional=("into",), named=(("x", "x"),))
+        operands = [("into", python_expression(buffer))]
+        operands += [("x", self.expression_of(value[0]))] if len(value) == 1 else []
+        self.add(op.name, Computation(kind=STORE, operation=call, operands=tuple(operands)), self.facts)
+
     def add_outputs(self) -> None:
-        """Add the last piece, which names the results."""
-        names = tuple(f"y{n}" for n in range(1, len(self.results) + 1))
+        """Add the last piece, which names the results; stores are none."""
+        results = [value for value in self.results if value not in self.by_name or self.by_name[value].target != STORE]
+        names = tuple(f"y{n}" for n in range(1, len(results) + 1))
         call = Call(name="outputs", positional=names)
-        operands = tuple((name, self.expression_of(value)) for name, value in zip(names, self.results, strict=True))
-        if not all(value in self.made or value in self.facts.forward_arguments for value in self.results):
+        operands = tuple((name, self.expression_of(value)) for name, value in zip(names, results, strict=True))
+        if not all(value in self.made or value in self.facts.forward_arguments for value in results):
             raise Unrecognised("a result that is no tensor of forward")
         self.pieces.append(("outputs", Computation(kind="outputs", operation=call, operands=operands), self.facts, 0))
 
