@@ -5,6 +5,9 @@ If they differ, a kernel written for one may be wrong at the other.
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 from workbench.language.expressions.scalars import ATEN
 from workbench.records import Operation
 
@@ -37,7 +40,7 @@ def calculates_differently(shrunk: tuple[Operation, ...], full: tuple[Operation,
 
     A slice may be no call where it is the whole.
     """
-    shrunk, full = _without_slices(shrunk), _without_slices(full)
+    shrunk, full = _without_smoothing(_without_slices(shrunk)), _without_smoothing(_without_slices(full))
     return [op.target for op in shrunk] != [op.target for op in full] or any(
         _uses_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True)
     )
@@ -45,6 +48,29 @@ def calculates_differently(shrunk: tuple[Operation, ...], full: tuple[Operation,
 
 def _without_slices(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return tuple(op for op in graph if _operation_name(op) not in ("slice", "alias", "detach"))
+
+
+def _without_smoothing(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The graph with the smoothing of cross entropy, which ATen divides by the number of classes, as it was given."""
+    losses = {op.operands[0] for op in graph if _operation_name(op) == "nll_loss_forward"}
+    classes = {op.result[0].shape[-1] for op in graph if op.name in losses and op.result}
+    if len(classes) != 1:
+        return graph
+    count = classes.pop()
+    factors = {
+        op.name: float(op.operands[1])
+        for op in graph
+        if _operation_name(op) == "mul" and len(op.operands) == 2 and _is_number(op.operands[1])
+    }
+    smoothed = {  # the other term of the loss has the factor 1 - smoothing
+        name: count * factor
+        for name, factor in factors.items()
+        if any(math.isclose(other, 1 - count * factor, rel_tol=1e-6) for other in factors.values())
+    }
+    return tuple(
+        dataclasses.replace(op, operands=(op.operands[0], f"{smoothed[op.name]:.6g}")) if op.name in smoothed else op
+        for op in graph
+    )
 
 
 def reads_parts(graph: tuple[Operation, ...]) -> bool:
