@@ -53,7 +53,7 @@ def opened(name: str) -> Opened:
         ("histogram_buffer", "writes to its own usage"),
         ("spectral", "writes to its own u"),
         ("add_in_place", "changes its input x in place"),
-        ("cache_slice", "writes to a view of a value and reads the value after it"),
+        ("cache_slice", "writes to its own k_cache"),
         ("python_counter", "assigns to its own calls, so later calls differ from the first"),
         ("assigned_buffer", "assigns to its own total"),
         ("plain_attribute", "assigns to its own h"),

@@ -142,9 +142,12 @@ def matrix_reduction(cfg: Static, names: Static, x, repeated: Many):
     x = x.detach().contiguous()
     repeated = tuple(b.detach().reshape(-1).contiguous() for b in repeated)
     check_rank(names[0], x, 1)
-    check_operand(names[0], x, x.shape)
+    if cutlass.const_expr(cfg.reads_integers):
+        check_operand(names[0], x, x.shape, READ_DTYPES if len(cfg.out) else FLOAT_DTYPES)
+    else:
+        check_operand(names[0], x, x.shape, EXACT_DTYPES if len(cfg.out) else FLOAT_DTYPES)
     for name, b in zip(names[1:], repeated, strict=True):
-        check_operand(name, b, x.shape[-1:], EXACT_DTYPES)
+        check_operand(name, b, x.shape[-1:], READ_DTYPES if cfg.reads_integers else EXACT_DTYPES)
     y = empty_result(cfg, names, x)
     if y.numel() == 0:
         return y

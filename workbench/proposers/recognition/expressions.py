@@ -282,7 +282,8 @@ def _rounds_integers(op: Operation) -> bool:
     numbers = [parse_number(text) for text in op.operands[1:]]
     if aten_name(op) in COMPARISONS:
         return bool(numbers) and None not in numbers
-    return bool(op.result) and op.result[0].dtype == "float32"
+    kinds = ("float32", "bool") if aten_name(op) == "_to_copy" else ("float32",)
+    return bool(op.result) and op.result[0].dtype in kinds
 
 
 def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:

@@ -78,8 +78,10 @@ def _function(op: Operation, build: Build) -> object:
 
 
 def _cast(op: Operation, build: Build) -> object:
-    """A value in another floating type. Expressions are float32, so only a narrower type changes it."""
+    """A value in another floating type, or as a bool. Expressions are float32, so only a narrower type changes it."""
     kind = dict(op.keywords).get("dtype", f"torch.{op.result[0].dtype}").removeprefix("torch.")
+    if kind == "bool":
+        return call("ne", build(op.operands[0]), 0)
     if kind not in ROUNDED:
         raise Unrecognised(f"a cast to {kind}")
     value, function = build(op.operands[0]), ROUNDED[kind]
