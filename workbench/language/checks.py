@@ -10,7 +10,7 @@ from workbench.kernels.names import host_names
 from workbench.language.expressions.scalars import FUNCTIONS
 from workbench.language.ir import Binding, Call, Program, Rejection, Stage
 from workbench.language.operation import Operation, Setting, check_arguments, check_values, close, operands
-from workbench.language.operations import outputs, store
+from workbench.language.operations import outputs
 from workbench.language.parser import format_value
 from workbench.language.registry import OPERATIONS
 
@@ -186,7 +186,7 @@ def _boundaries(program: Program) -> list[Rejection]:
                     legal="a name of its own",
                 )
             )
-        if stage.operation.name != store.NAME and not any(
+        if stage.operation.name != outputs.STORE and not any(
             stage.result in _read(later) for later in program.stages[number + 1 :]
         ):
             found.append(

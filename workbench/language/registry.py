@@ -17,7 +17,6 @@ from workbench.language.operations import (
     rows,
     rowwise,
     scan,
-    store,
     top_k,
     view,
 )
@@ -36,7 +35,6 @@ MODULES = (
     attention,
     view,
     outputs,
-    store,
     concat,
     top_k,
 )

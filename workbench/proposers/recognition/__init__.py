@@ -12,8 +12,11 @@ import dataclasses
 
 from workbench.language import Call
 from workbench.proposers.recognition import draws, expressions, pipelines
+from workbench.proposers.recognition.forms.leading import name_leading
+from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
+from workbench.proposers.recognition.forms.repeats import name_repeats
+from workbench.proposers.recognition.forms.state import write_stores
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
-from workbench.proposers.recognition.leading import name_leading
 from workbench.proposers.recognition.mutations import (
     drop_copies,
     list_written_state,
@@ -21,7 +24,6 @@ from workbench.proposers.recognition.mutations import (
     remove_noop_expands,
     why_not,
 )
-from workbench.proposers.recognition.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.patterns import (
     attention,
     channels,
@@ -37,9 +39,7 @@ from workbench.proposers.recognition.patterns import (
     scans,
 )
 from workbench.proposers.recognition.patterns.einsums import fold_views
-from workbench.proposers.recognition.repeats import name_repeats
 from workbench.proposers.recognition.simplify import simplify
-from workbench.proposers.recognition.state import write_stores
 from workbench.proposers.recognition.types import mark_roundings, settle_types
 from workbench.records import Facts, TensorSpec
 

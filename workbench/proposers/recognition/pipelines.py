@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.proposers.recognition import renaming, views
+from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
     TRANSPOSES,
     Computation,
@@ -22,7 +23,6 @@ from workbench.proposers.recognition.graph import (
     names,
     python_expression,
 )
-from workbench.proposers.recognition.state import STORE
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
