@@ -183,7 +183,7 @@ def test_other_arguments_are_read(forward: str, inputs: tuple[str, ...], starts:
         ("x.sum() / n", ONE),
         ("x.sum(0) * d", ONE),
         ("x.median(1)[0]", ONE),
-        ("F.softplus(x, beta=2)", ONE),
+        ("F.softplus(x, threshold=5)", ONE),
         ("x.sum(-1, dtype=torch.float64)", ONE),
         ("x > 0", ONE),
         ("torch.norm(x, p=3)", ONE),

@@ -52,6 +52,23 @@ def test_a_size_that_a_number_is_made_of_stays(tmp_path: Path) -> None:
     assert float(str(scale.positional[0])) == pytest.approx(1 / 32)
 
 
+LOSS = {"arguments": "x, y", "inputs": "torch.randn(n, d), torch.randint(0, d, (n,))"}
+
+
+def test_the_smoothing_of_a_loss_is_no_number_made_of_a_size(tmp_path: Path) -> None:
+    found = facts(tmp_path, "nn.functional.cross_entropy(x, y, label_smoothing=0.1)", **LOSS)
+    assert len({case.inputs[0].shape[1] for case in found.cases}) > 2 and not found.full_graph
+    assert dict(recognise(found).operation.named)["smoothing"] == pytest.approx(0.1)
+    found = facts(tmp_path, "nn.functional.cross_entropy(x, y, label_smoothing=0.1) * (1 / x.shape[1])", **LOSS)
+    assert {case.inputs[0].shape[1] for case in found.cases} == {1024}
+
+
+def test_no_case_but_the_empty_one_has_an_empty_result(tmp_path: Path) -> None:
+    body = "nn.functional.conv_transpose1d(x.reshape(16, 4, -1), torch.ones(4, 4, 5), padding=3)"
+    found = facts(tmp_path, body, inputs="torch.randn(64, 256)")
+    assert all(0 not in spec.shape for case in found.cases if case.name != "empty" for spec in case.outputs)
+
+
 def test_where_no_size_can_stay_the_planner_says_so(tmp_path: Path) -> None:
     found = facts(tmp_path, "(x @ w) * (1.0 / (x.shape[0] * x.shape[1]))", **PRODUCT)
     assert found.full_graph and [op.name for op in found.full_graph] == [op.name for op in found.graph]
@@ -108,7 +125,7 @@ def test_a_branch_that_one_size_decides_keeps_that_size(tmp_path: Path) -> None:
     ("state", "body", "said"),
     [
         ("self.layer = nn.Linear(d, d)", "self.layer(x)", "reads d of the problem's file"),
-        ("self.register_buffer('seen', torch.zeros(()))", "x * self.seen.add_(1.0)", "writes to its own seen"),
+        ("self.register_buffer('seen', torch.zeros(()))", "x * self.seen.uniform_()", "writes to its own seen"),
     ],
 )
 def test_what_is_told_of_a_modules_own_state(tmp_path: Path, state: str, body: str, said: str) -> None:

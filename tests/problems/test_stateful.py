@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from workbench import problems
+from workbench import Session, problems
 from workbench.problems import inspection
 from workbench.problems.reference import run_reference
+from workbench.proposers.binding import plain_program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Opened
 
@@ -48,14 +49,11 @@ def opened(name: str) -> Opened:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("counter", "writes to its own steps"),
-        ("ema", "writes to its own running_mean"),
         ("kv_ring", "writes to its own at, ring"),
-        ("running_max", "writes to its own amax"),
         ("histogram_buffer", "writes to its own usage"),
         ("spectral", "writes to its own u"),
         ("add_in_place", "changes its input x in place"),
-        ("cache_slice", "writes to a view of a value and reads the value after it"),
+        ("cache_slice", "writes to its own k_cache"),
         ("python_counter", "assigns to its own calls, so later calls differ from the first"),
         ("assigned_buffer", "assigns to its own total"),
         ("plain_attribute", "assigns to its own h"),
@@ -65,6 +63,66 @@ def opened(name: str) -> Opened:
 def test_what_no_kernel_of_the_planner_keeps_is_named(name: str, said: str) -> None:
     with pytest.raises(Unrecognised, match=said):
         recognise(opened(name).facts)
+
+
+@pytest.mark.parametrize(
+    ("name", "stores"),
+    [
+        ("counter", ["store(into, add=1)"]),
+        ("ema", ["store(into, x=h1)"]),
+        ("running_max", ["store(into, x=h1)"]),
+    ],
+)
+def test_whole_buffers_are_stored_beside_the_kernels(name: str, stores: list[str]) -> None:
+    stages = plain_program(recognise(opened(name).facts)).split("|>")
+    assert [stage.split("=", 1)[1].strip() for stage in stages if "store(" in stage] == stores
+
+
+PART = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(64, 64))
+
+    def forward(self, x):
+        self.last[:, 0] = x[:, 0]
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+"""
+
+
+def test_a_part_of_a_buffer_that_is_written_is_no_store() -> None:
+    with pytest.raises(Unrecognised, match="writes to its own last"):
+        recognise(inspection.inspect(problems.load(PART)))
+
+
+READ_AFTER = PART.replace("self.last[:, 0] = x[:, 0]", "self.steps += 1").replace(
+    'register_buffer("last", torch.zeros(64, 64))', 'register_buffer("steps", torch.zeros((), dtype=torch.long))'
+)
+
+
+def test_a_counter_that_is_read_is_no_store() -> None:
+    facts = inspection.inspect(problems.load(READ_AFTER.replace("relu(x)", "relu(x) * (1 - 0.9**self.steps)")))
+    with pytest.raises(Unrecognised, match="writes to its own steps"):
+        recognise(facts)
+    recognise(inspection.inspect(problems.load(READ_AFTER)))
+
+
+@pytest.mark.parametrize("name", ["counter", "ema"])
+def test_what_is_stored_is_right_after_several_calls(name: str, tmp_path: Path) -> None:
+    with Session.create(str(FOLDER / f"{name}.py"), root=tmp_path, executor="emulator") as session:
+        version = session.generate()
+        assert version is not None and version.trials[-1].verdict.correct
+        source = version.proposal.candidate.source
+        assert ".add_(" in source or ".copy_(" in source
+        forgets = session.edit(source.replace(".add_(1)", ".add_(0)").replace("into.copy_(x)", "into"))
+        assert not forgets.trials[-1].verdict.correct
 
 
 def test_a_module_that_counts_in_python_is_no_identity() -> None:

@@ -24,7 +24,7 @@ def lower_elementwise(stage: Stage, binding: Binding) -> Launch:
         threads=number(stage, "threads", 256),
         vector=number(stage, "vector", 1),
         unroll=number(stage, "unroll", 1),
-        compares_integers=reads_integers((*inputs, *repeated), binding),
+        reads_integers=reads_integers((*inputs, *repeated), binding),
         out=chain_of(stage).cast or "",
     )
     return Launch(

@@ -26,6 +26,7 @@ from workbench.codegen.simple import (
     lower_matvec,
     lower_outputs,
     lower_pool,
+    lower_store,
     lower_top_k,
     lower_view,
 )
@@ -62,6 +63,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "scatter_add": lower_gather,
     "sddmm": lower_sddmm,
     "segment_softmax": lower_segment_softmax,
+    "store": lower_store,
     "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),

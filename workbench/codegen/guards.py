@@ -15,6 +15,7 @@ def called(role: str, bound: Mapping[str, str]) -> str:
 
 
 def reads_integers(names: Iterable[str], binding: Binding) -> bool:
-    """Return whether one of the named tensors is known to be int32 or int64."""
-    known = dict(binding.tensors)
-    return any(known[name].dtype in ("int32", "int64") for name in names if name in known)
+    """Return whether one of the named tensors, or roles of tensors, is known to be int32 or int64."""
+    known, bound = dict(binding.tensors), dict(binding.operands)
+    found = [known.get(bound.get(name, name)) or known.get(name) for name in names]
+    return any(one.dtype in ("int32", "int64") for one in found if one is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import re
 import textwrap
 from collections.abc import Mapping, Set
 
@@ -15,7 +16,7 @@ from workbench.codegen.emitters import LOWERINGS
 from workbench.codegen.launch import Launch
 from workbench.errors import ProgramError
 from workbench.language.checks import check, check_bound
-from workbench.language.ir import Binding, Program, Stage
+from workbench.language.ir import Binding, Operand, Program, Stage
 from workbench.language.limits import check_limits
 from workbench.language.operation import operands
 from workbench.language.parser import format_program, parse
@@ -56,6 +57,7 @@ def emit(program: Program, binding: Binding) -> str:
     forward, written = [], set[str]()
     for stage in program.stages:
         bound = bound_operands(stage, binding, written)
+        binding = _note_dtype(stage, binding)
         launch = LOWERINGS[stage.operation.name](stage, dataclasses.replace(binding, operands=tuple(bound.items())))
         arguments = arguments_of(launch, bound)
         values = [f"{builder.add_launch(launch)}({', '.join(arguments)})"] if launch.entry else arguments
@@ -68,6 +70,14 @@ def emit(program: Program, binding: Binding) -> str:
         constants=constants,
         model=_model_text(binding, "\n".join(forward)),
     )
+
+
+def _note_dtype(stage: Stage, binding: Binding) -> Binding:
+    """The binding with the dtype of a view's result, which is that of the viewed tensor; no lowering asks its shape."""
+    of = dict(binding.tensors).get(str(stage.operation.positional[0])) if stage.operation.name == "view" else None
+    if of is None or stage.result is None:
+        return binding
+    return dataclasses.replace(binding, tensors=(*binding.tensors, (stage.result, Operand(shape=(), dtype=of.dtype))))
 
 
 def fill_form(form: str, values: list[str]) -> str:
@@ -103,11 +113,13 @@ def _defined_names(constants: str) -> list[str]:
 
 def _model_text(binding: Binding, forward: str) -> str:
     init = textwrap.indent(_with_super(binding.init_source).rstrip() + "\n", "    ")
-    arguments = ", ".join(("self", *binding.forward_arguments))
+    defaults = dict(binding.defaults)
+    given = [f"{name}={defaults[name]}" if name in defaults else name for name in binding.forward_arguments]
+    arguments = ", ".join(("self", *given))
     body = textwrap.indent(forward.rstrip(), " " * 8)
     return f"class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
 
 
 def _with_super(source: str) -> str:
-    """`super(Model, self)` would name a class that this file does not have."""
-    return source.replace("super(Model, self)", "super()")
+    """`super(Model, self)` would name a class that this file does not have, or of which ModelNew is none."""
+    return re.sub(r"\bsuper\(\w+, self\)", "super()", source)

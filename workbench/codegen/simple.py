@@ -9,6 +9,7 @@ from workbench.kernels.concat.config import ConcatConfig
 from workbench.kernels.gather.config import GatherConfig
 from workbench.kernels.matvec.config import MatvecConfig
 from workbench.kernels.pool.config import PoolConfig
+from workbench.kernels.store_config import StoreConfig
 from workbench.kernels.top_k.config import TopKConfig
 from workbench.kernels.view_config import ViewConfig
 from workbench.language.ir import Binding, Stage, number, setting
@@ -75,6 +76,19 @@ def lower_view(stage: Stage, binding: Binding) -> Launch:
         static=(("cfg", config),),
         operands=("x", *like),
         many=(("like", like),),
+    )
+
+
+def lower_store(stage: Stage, binding: Binding) -> Launch:
+    """Return the launch of a store: one line of torch, no kernel."""
+    named = dict(stage.operation.named)
+    x = ("x",) if "x" in named else ()
+    config = StoreConfig(add=int(str(named.get("add", 0))))
+    return Launch(
+        entry="workbench.kernels.store:store",
+        static=(("cfg", config),),
+        operands=("into", *x),
+        many=(("x", x),),
     )
 
 

@@ -15,8 +15,8 @@ from cutlass.cute.runtime import from_dlpack, make_fake_stream
 FLOAT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # dtypes of operands; the kernels compute in float32
 EXACT_DTYPES = (*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int8, torch.int16)  # float32 represents these exactly
 INDEX_DTYPES = (torch.int64, torch.int32)
-# for operands that an expression compares with small numbers, which rounding to float32 does not change
-COMPARED_DTYPES = (*EXACT_DTYPES, torch.int64, torch.int32)
+# for operands that an expression rounds to float32, as torch does, or compares with small numbers, which is no harm
+READ_DTYPES = (*EXACT_DTYPES, torch.int64, torch.int32)
 MAX_ELEMENTS = (1 << 31) - (1 << 20)  # elements of one launch: offsets, and a margin, fit into int32
 
 compiled: dict = {}

@@ -7,7 +7,7 @@ from workbench.kernels.static import Many, Static
 
 
 def view(cfg: Static, x, like: Many):
-    """Return x with other extents; unflatten takes them from axes of `like`, extents has them after the axis."""
+    """Return x with other extents; unflatten and repeat take them from `like`, extents has them after the axis."""
     if cutlass.const_expr(cfg.how == "order"):
         return x.permute(cfg.value)
     if cutlass.const_expr(cfg.how == "flatten"):
@@ -32,9 +32,16 @@ def view(cfg: Static, x, like: Many):
         return count_along(x, cfg.value)
     if cutlass.const_expr(cfg.how == "draw"):
         return torch.empty_like(x).bernoulli_(cfg.value)
+    if cutlass.const_expr(cfg.how == "repeat"):
+        return repeat_to(x, cfg.value, like[0].shape[cfg.first])
     if cutlass.const_expr(cfg.how == "extents"):
         return x.unflatten(cfg.value[0], cfg.value[1:])
     return x.unflatten(cfg.value, like[0].shape[cfg.first : cfg.end])
+
+
+def repeat_to(x, axis, extent):
+    """Return x with each layer along an axis repeated in place, as often as gives the extent."""
+    return x.repeat_interleave(extent // max(x.shape[axis], 1), dim=axis)
 
 
 def chunk_bounds(x, part):

@@ -186,7 +186,9 @@ def _boundaries(program: Program) -> list[Rejection]:
                     legal="a name of its own",
                 )
             )
-        if not any(stage.result in _read(later) for later in program.stages[number + 1 :]):
+        if stage.operation.name != outputs.STORE and not any(
+            stage.result in _read(later) for later in program.stages[number + 1 :]
+        ):
             found.append(
                 Rejection(
                     field="result",

@@ -66,6 +66,7 @@ class Binding:
     tensors: tuple[
         tuple[str, Operand], ...
     ] = ()  # name -> shape and dtype at full size, of those of which that is known
+    defaults: tuple[tuple[str, str], ...] = ()  # of the last arguments of forward -> the text of their defaults
     form: str = "*"  # what forward returns, with `*` for each tensor of the last stage: "{'y': *}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
+from workbench.problems.model_class import bound_names, find_method
 from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
 from workbench.trust import check_problem_file
@@ -99,10 +100,9 @@ def complete_source(source: str) -> str:
 
 def _default_numbers(body: list[ast.stmt]) -> dict[str, int]:
     """Arguments of `Model.__init__` with a whole number as their default."""
-    models = [node for node in body if isinstance(node, ast.ClassDef) and node.name == "Model"]
-    methods = [item for node in models for item in node.body if isinstance(item, ast.FunctionDef)]
+    method = find_method(body, "__init__")
     found: dict[str, int] = {}
-    for arguments in (item.args for item in methods if item.name == "__init__"):
+    for arguments in [method.args] if method is not None else []:
         plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
         for argument, default in zip(
             (*plain, *arguments.kwonlyargs), (*arguments.defaults, *arguments.kw_defaults), strict=True
@@ -133,7 +133,7 @@ def check_source(source: str, origin: str) -> None:
         raise ProblemError(f"{origin}: not Python: {error or 'it is nested too deeply'}") from None
     if _depth(tree) > MOST_LEVELS:
         raise ProblemError(f"{origin}: its code is nested more than {MOST_LEVELS} levels deep")
-    names = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    names = bound_names(tree.body)
     missing = [required for required in REQUIRED if required not in names]
     if missing:
         raise ProblemError(

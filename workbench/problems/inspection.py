@@ -5,10 +5,8 @@ Runs in a worker (imports torch).
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
-import textwrap
 from types import ModuleType
 
 import torch
@@ -19,6 +17,7 @@ from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
 from workbench.problems.inputs.integers import fake_inputs
+from workbench.problems.model_class import init_source
 from workbench.problems.results import spec_of, specs_of_call, tensors_of
 from workbench.problems.work import count_work, note_partial_reads
 from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec
@@ -113,7 +112,7 @@ def _inspect(problem: Problem) -> Facts:
     said: tuple[str, ...] = ()
     try:
         try:
-            small = _inspect_small(problem, held, measured, search)
+            held, small = _inspect_held(problem, held, measured, search)
         except cases.TooLarge:
             if not problem.settings:
                 raise
@@ -135,8 +134,20 @@ def _inspect(problem: Problem) -> Facts:
     return _make_facts(problem, held, measured, full, small, said, search)
 
 
+def _inspect_held(problem: Problem, held: Problem, measured: Measured, search: Search) -> tuple[Problem, _Small]:
+    """(the problem with what stays in its settings, the problem at small sizes): numbers that are no extent stay, such
+    as a number of heads, unless only other ones let the problem become small enough.
+    """
+    attributes = tuple(ties.list_attributes(held).items())
+    if attributes:
+        whole = dataclasses.replace(held, settings=(*held.settings, *attributes))
+        with contextlib.suppress(cases.TooLarge):
+            return whole, _inspect_small(problem, whole, measured, search)
+    return held, _inspect_small(problem, held, measured, search)
+
+
 def _hold_windows(problem: Problem, full: _Full) -> Problem:
-    """The problem with strides, paddings, dilations, widths of pools and numbers of groups set: they are no sizes."""
+    """The problem with strides, paddings, widths of pools, numbers of groups and the like set: they are no sizes."""
     windows = numbers.list_windows(full.graph)
     names = cases.sizes(problem, 2) if windows else {}
     held = tuple((name, value) for name, value in names.items() if _is_window(problem, name, value, windows))
@@ -177,7 +188,7 @@ def _facts_at_full_size(
     return Facts(
         problem_hash=content_hash(problem),
         kind=_kind(full.graph),
-        init_source=_init_source(problem.source),
+        init_source=init_source(problem.source),
         forward_arguments=loading.forward_arguments(loading.load_module(problem)),
         graph=full.graph,
         parameters=tuple(dataclasses.replace(spec, name=name) for name, spec in state),
@@ -221,7 +232,7 @@ def _make_facts(
     return Facts(
         problem_hash=content_hash(problem),
         kind=_kind(graph),
-        init_source=_init_source(problem.source),
+        init_source=init_source(problem.source),
         forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)),
         graph=graph,
         parameters=small.parameters,
@@ -360,13 +371,3 @@ def _kind(graph: tuple[Operation, ...]) -> str:
         if any(name == start or (start not in short and name.startswith(start)) for name in names for start in starts):
             return kind
     return "elementwise" if names else "other"
-
-
-def _init_source(source: str) -> str:
-    """The text of Model's `def __init__`, dedented, so that ModelNew can own the same parameters."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef) and node.name == "Model":
-            for item in node.body:
-                if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-                    return textwrap.dedent(ast.get_source_segment(source, item, padded=True) or "")
-    return "def __init__(self):\n    super().__init__()\n"

@@ -11,6 +11,7 @@ import ast
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+from workbench.problems.model_class import find_method
 from workbench.records import record
 
 Fold = Callable[[ast.expr], "bool | int | float | None"]
@@ -66,12 +67,8 @@ def find_literals(function: ast.FunctionDef, tree: ast.Module, fold: Fold) -> li
 
 def _argument_names(tree: ast.Module, method: str) -> list[str]:
     """Names of the arguments of a method of Model, without self."""
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Model":
-            for item in node.body:
-                if isinstance(item, ast.FunctionDef) and item.name == method:
-                    return [one.arg for one in (*item.args.args[1:], *item.args.kwonlyargs)]
-    return []
+    found = find_method(tree.body, method)
+    return [] if found is None else [one.arg for one in (*found.args.args[1:], *found.args.kwonlyargs)]
 
 
 def _list_places(function: ast.FunctionDef, arguments: list[str], is_init: bool) -> Iterator[tuple[ast.expr, _Place]]:

@@ -5,6 +5,9 @@ If they differ, a kernel written for one may be wrong at the other.
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 from workbench.language.expressions.scalars import ATEN
 from workbench.records import Operation
 
@@ -37,7 +40,7 @@ def calculates_differently(shrunk: tuple[Operation, ...], full: tuple[Operation,
 
     A slice may be no call where it is the whole.
     """
-    shrunk, full = _without_slices(shrunk), _without_slices(full)
+    shrunk, full = _without_smoothing(_without_slices(shrunk)), _without_smoothing(_without_slices(full))
     return [op.target for op in shrunk] != [op.target for op in full] or any(
         _uses_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True)
     )
@@ -47,6 +50,29 @@ def _without_slices(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return tuple(op for op in graph if _operation_name(op) not in ("slice", "alias", "detach"))
 
 
+def _without_smoothing(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The graph with the smoothing of cross entropy, which ATen divides by the number of classes, as it was given."""
+    losses = {op.operands[0] for op in graph if _operation_name(op) == "nll_loss_forward"}
+    classes = {op.result[0].shape[-1] for op in graph if op.name in losses and op.result}
+    if len(classes) != 1:
+        return graph
+    count = classes.pop()
+    factors = {
+        op.name: float(op.operands[1])
+        for op in graph
+        if _operation_name(op) == "mul" and len(op.operands) == 2 and _is_number(op.operands[1])
+    }
+    smoothed = {  # the other term of the loss has the factor 1 - smoothing
+        name: count * factor
+        for name, factor in factors.items()
+        if any(math.isclose(other, 1 - count * factor, rel_tol=1e-6) for other in factors.values())
+    }
+    return tuple(
+        dataclasses.replace(op, operands=(op.operands[0], f"{smoothed[op.name]:.6g}")) if op.name in smoothed else op
+        for op in graph
+    )
+
+
 def reads_parts(graph: tuple[Operation, ...]) -> bool:
     """Whether the graph takes parts of tensors, or rows of a table by their positions: it may depend on every size."""
     found = {_operation_name(op) for op in graph}
@@ -54,7 +80,8 @@ def reads_parts(graph: tuple[Operation, ...]) -> bool:
 
 
 def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
-    """What a kernel of this graph has written into it: strides, paddings, dilations, widths of pools, groups.
+    """What a kernel of this graph has written into it: strides, paddings, dilations, widths of pools, groups, the k
+    of topk.
 
     The groups of a convolution by channel (depthwise) are its channels, which are a size.
     """
@@ -64,6 +91,8 @@ def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
             found.append(op.operands[CONVOLUTION_WINDOW])
         elif "_pool" in op.target and "adaptive" not in op.target:
             found.append(op.operands[1:])
+        elif _operation_name(op) == "topk":
+            found.append(op.operands[1:2])
         position = GROUPS.get(_operation_name(op))
         if position is not None and len(op.operands) > position and not _is_depthwise(op, op):
             found.append((op.operands[position],))

@@ -174,6 +174,20 @@ def describe_sizes(problem: Problem, found: Sequence[Case], notes: Sequence[str]
     return tuple(sizes)
 
 
+def list_attributes(problem: Problem) -> dict[str, int]:
+    """Numbers of the text, and their values, that no extent of an input, a parameter or a buffer is made of: a number
+    of heads, of layers, the k of a topk. Kernels have them written in.
+    """
+    before, groups = _extents(problem, ()), {group[0]: group for group in problem.tie}
+    found = {}
+    for name, value in cases.sizes(problem, 2).items():
+        changed = tuple((one, _other(value)) for one in groups.get(name, (name,)))
+        after = _extents(problem, changed)
+        if before and before.keys() == after.keys() and before == after:
+            found[name] = value
+    return found
+
+
 def _other(value: int) -> int:
     return value * 2 if value > 1 else 3
 

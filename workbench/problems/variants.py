@@ -251,14 +251,22 @@ def _long_cases(
 
 
 def _measured_case(search: Search, problem: Problem, settings: Settings) -> Case | None:
+    """The case at these settings; None if the reference does not run there, or has an empty result."""
     measured = search.measure(problem, {name: int(str(value)) for name, value in settings})
-    return None if measured is None else measured.case
+    return measured.case if measured is not None and _has_results(measured) else None
+
+
+def _has_results(measured: Measured) -> bool:
+    """Whether no result is empty; some releases of torch compute no empty result of a convolution."""
+    return all(0 not in spec.shape for spec in measured.case.outputs)
 
 
 def _is_short(search: Search, problem: Problem, at: dict[str, int], part: int = 3) -> bool:
-    """Whether the reference runs at these sizes, within a part of the emulator's budget."""
+    """Whether the reference runs at these sizes with a result, within a part of the emulator's budget."""
     measured = search.measure(problem, at)
-    return measured is not None and budget_ratio(measured, 2 * ELEMENT_BUDGET // part, FLOP_BUDGET // part) <= 1
+    if measured is None or not _has_results(measured):
+        return False
+    return budget_ratio(measured, 2 * ELEMENT_BUDGET // part, FLOP_BUDGET // part) <= 1
 
 
 def _empty_case(problem: Problem, start: dict[str, int], search: Search) -> list[Case]:

@@ -12,6 +12,7 @@ from workbench.errors import UserError
 from workbench.language import Binding, Call, Program, Stage, format_program, parse
 from workbench.language.ir import Operand
 from workbench.problems import PROBLEM_NAMES
+from workbench.problems.model_class import default_texts
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.graph import python_expression
 from workbench.records import Candidate, Facts, Problem
@@ -71,6 +72,7 @@ def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
         axes=_count_axes(facts, found),
         tensors=_bind_tensors(facts, found),
         form=facts.form or "*",
+        defaults=default_texts(ast.parse(problem.source).body),
     )
 
 

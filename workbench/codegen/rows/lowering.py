@@ -54,7 +54,7 @@ def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
     operands = (*found.plain, *found.spread)
     cfg = dataclasses.replace(
         make_config(found, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0))),
-        compares_integers=reads_integers((*found.plain, *found.spread), binding),
+        reads_integers=reads_integers((*found.plain, *found.spread), binding),
     )
     if setting(stage, "through") is not None:
         return _lower_bulk(cfg, found, stage, bound)

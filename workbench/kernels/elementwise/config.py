@@ -20,5 +20,5 @@ class ElementwiseConfig:
     threads: int = 256
     vector: int = 1
     unroll: int = 1  # of `unrolled_elementwise`
-    compares_integers: bool = False  # whether a tensor of int32 or int64 is compared with small numbers
+    reads_integers: bool = False  # whether a tensor is int32 or int64: its values are rounded to float32, as torch does
     out: str = ""  # the result's type where it is not the one to which torch promotes those of the tensors

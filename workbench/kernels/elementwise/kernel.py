@@ -7,9 +7,9 @@ from cutlass import cute
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor, load_broadcast
 from workbench.kernels.host import (
-    COMPARED_DTYPES,
     EXACT_DTYPES,
     FLOAT_DTYPES,
+    READ_DTYPES,
     DynamicTensor,
     call,
     check_operand,
@@ -146,8 +146,8 @@ def elementwise(cfg: Static, names: Static, inputs: Many):
     """
     shape = inputs[0].shape
     for n, (name, x) in enumerate(zip(names, inputs, strict=True)):
-        if cutlass.const_expr(cfg.compares_integers):
-            check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES)
+        if cutlass.const_expr(cfg.reads_integers):
+            check_operand(name, x, shape, READ_DTYPES if n + len(cfg.out) else FLOAT_DTYPES)
         else:
             check_operand(name, x, shape, EXACT_DTYPES if n + len(cfg.out) else FLOAT_DTYPES)
     inputs = tuple(x.detach().contiguous() for x in inputs)
@@ -193,8 +193,8 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
     else:
         shape = torch.broadcast_shapes(*(b.shape for b in repeated))
     for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
-        if cutlass.const_expr(cfg.compares_integers):
-            check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+        if cutlass.const_expr(cfg.reads_integers):
+            check_operand(name, x, shape, READ_DTYPES if n + len(cfg.out) else FLOAT_DTYPES, broadcast=n >= len(inputs))
         else:
             check_operand(
                 name, x, shape, EXACT_DTYPES if n + len(cfg.out) else FLOAT_DTYPES, broadcast=n >= len(inputs)

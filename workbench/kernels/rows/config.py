@@ -94,7 +94,7 @@ class RowConfig:
     split: int = 1
     parts: int = 1
     memory: tuple[Slot, ...] = ()  # shared memory that threads of a row combine through
-    compares_integers: bool = False  # whether a tensor of int32 or int64 is compared with small numbers
+    reads_integers: bool = False  # whether a tensor is int32 or int64: its values are rounded to float32, as torch does
     out: str = ""  # the result's type where it is not that of the first tensor
     returns_values: bool = False  # whether the values of the rows are returned beside the result
 

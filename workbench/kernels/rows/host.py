@@ -1,7 +1,8 @@
 """Host side of reductions along an axis: operand checks, extents, launches.
 
 `inputs` have one shape, of which the axis is reduced; `repeated` are broadcast to it. The first tensor is float32,
-float16 or bfloat16, and so is the result; the others may also have a type of which float32 holds all values.
+float16 or bfloat16, and so is the result, unless it is cast; the others may also have a type of which float32 holds all
+values.
 """
 
 import cutlass
@@ -9,9 +10,9 @@ import torch
 
 from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor
 from workbench.kernels.host import (
-    COMPARED_DTYPES,
     EXACT_DTYPES,
     FLOAT_DTYPES,
+    READ_DTYPES,
     DynamicTensor,
     VectorTensor,
     call,
@@ -31,10 +32,12 @@ def check_operands(cfg: Static, names: Static, inputs: Many, repeated: Many):
     if cutlass.const_expr(cfg.least_axes > 0):
         check_rank(names[0], inputs[0], cfg.least_axes)
     for n, (name, x) in enumerate(zip(names, (*inputs, *repeated), strict=True)):
-        if cutlass.const_expr(cfg.compares_integers):
-            check_operand(name, x, shape, COMPARED_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+        if cutlass.const_expr(cfg.reads_integers):
+            check_operand(name, x, shape, READ_DTYPES if n + len(cfg.out) else FLOAT_DTYPES, broadcast=n >= len(inputs))
         else:
-            check_operand(name, x, shape, EXACT_DTYPES if n else FLOAT_DTYPES, broadcast=n >= len(inputs))
+            check_operand(
+                name, x, shape, EXACT_DTYPES if n + len(cfg.out) else FLOAT_DTYPES, broadcast=n >= len(inputs)
+            )
 
 
 def check_countable(cfg: Static, names: Static, x):
@@ -139,9 +142,12 @@ def matrix_reduction(cfg: Static, names: Static, x, repeated: Many):
     x = x.detach().contiguous()
     repeated = tuple(b.detach().reshape(-1).contiguous() for b in repeated)
     check_rank(names[0], x, 1)
-    check_operand(names[0], x, x.shape)
+    if cutlass.const_expr(cfg.reads_integers):
+        check_operand(names[0], x, x.shape, READ_DTYPES if len(cfg.out) else FLOAT_DTYPES)
+    else:
+        check_operand(names[0], x, x.shape, EXACT_DTYPES if len(cfg.out) else FLOAT_DTYPES)
     for name, b in zip(names[1:], repeated, strict=True):
-        check_operand(name, b, x.shape[-1:], EXACT_DTYPES)
+        check_operand(name, b, x.shape[-1:], READ_DTYPES if cfg.reads_integers else EXACT_DTYPES)
     y = empty_result(cfg, names, x)
     if y.numel() == 0:
         return y

@@ -1,19 +1,20 @@
-"""outputs(a, b, ...): the tensors that forward returns, in order; the last stage of a module with several results."""
+"""outputs(a, b, ...) and store(into, x=h): what a module returns, and what it keeps for its next call; no kernels."""
 
 from __future__ import annotations
 
 from workbench.language.ir import Program, Rejection, Stage
-from workbench.language.operation import ARCH, Operation
+from workbench.language.operation import ARCH, Argument, Operation, checked_argument
 
-NAME = "outputs"
+NAME, STORE = "outputs", "store"
+STORES = "store(into, x=h) or store(into, add=1)"
 
 
 def check(stage: Stage) -> list[Rejection]:
-    """Rejections of fewer than two tensors: a single result needs no such stage."""
+    """Rejections of no tensors, or of anything but their names."""
     given = stage.operation.positional
-    if len(given) > 1 and all(isinstance(value, str) for value in given):
+    if given and all(isinstance(value, str) for value in given):
         return []
-    return [Rejection(field="operands", value="", reason="it names several tensors", legal="outputs(h1, h2)")]
+    return [Rejection(field="operands", value="", reason="it names tensors", legal="outputs(h1, h2)")]
 
 
 def check_place(program: Program) -> list[Rejection]:
@@ -23,12 +24,42 @@ def check_place(program: Program) -> list[Rejection]:
     return [Rejection(field="operation", value=NAME, reason="it ends a program", legal="as the last stage")]
 
 
+def check_store(stage: Stage) -> list[Rejection]:
+    """Rejections of anything but a tensor to copy, or a whole number to add."""
+    if len(stage.operation.named) == 1:
+        return []
+    return [Rejection(field=STORE, value="", reason="it copies a tensor or adds a number", legal=STORES)]
+
+
+def _copied(stage: Stage) -> tuple[str, ...]:
+    return ("x",) if "x" in dict(stage.operation.named) else ()
+
+
 OPERATIONS = (
     Operation(
         name=NAME,
-        about="outputs(a, b, ...): what forward returns if that is several tensors, as the last stage; no kernel",
+        about="outputs(a, b, ...): what forward returns, as the last stage, if that is several tensors or if the "
+        "module stores something; no kernel",
         settings=(ARCH,),
         check=check,
         several=True,
+    ),
+    Operation(
+        name=STORE,
+        about=f"{STORES}: h is copied into a buffer of the module, or a whole number is added to a buffer of integers, "
+        "for the module's next call; no kernel",
+        settings=(ARCH,),
+        check=check_store,
+        arguments=(
+            checked_argument("x", "the name of a tensor"),
+            Argument(
+                name="add",
+                legal="a whole number",
+                reason="what a counter goes on by",
+                holds=lambda value: isinstance(value, int),
+            ),
+        ),
+        roles=("into",),
+        implied=_copied,
     ),
 )

@@ -11,6 +11,7 @@ LEGAL = {
     "flatten": "(i, j): axes i to j become one",
     "unflatten": "(i, n, m, ...): axis i gets these extents, of which one may be -1; "
     "or i, with like=y and axes=(j, k): it gets y's extents j to k",
+    "repeat": "i, with like=y and axes=(j, j): each layer along axis i several times, up to y's extent j",
     "squeeze": "i: axis i, which is 1, goes",
     "unsqueeze": "i: a new axis i of 1",
     "order": "(1, 0, 2): the axes in another order",
@@ -41,8 +42,8 @@ def check(stage: Stage) -> list[Rejection]:
 
 
 def _goes_together(change: str, named: Mapping[str, object]) -> bool:
-    """Whether nothing else is named, and like and axes both are for an unflatten without extents, and for it only."""
-    wanted = {"like", "axes"} if change == "unflatten" and not isinstance(named[change], tuple) else set()
+    """Whether nothing else is named, and like and axes both are where extents of another tensor are wanted."""
+    wanted = {"like", "axes"} if change in LIKE and not isinstance(named[change], tuple) else set()
     return named.keys() - {change} == wanted
 
 
@@ -56,6 +57,7 @@ def _is_range(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(map(_is_axis, value)) and value[0] <= value[1]
 
 
+LIKE = ("unflatten", "repeat")  # changes that take extents of another tensor
 COUNTS = {"chunk": (3,), "share": (3,), "slice": (2, 3), "every": (3,), "layer": (2,)}  # how many numbers a part takes
 
 
@@ -104,7 +106,7 @@ OPERATIONS = (
     Operation(
         name="view",
         about="view(x, flatten=(i, j) | unflatten=(i, n, m) | unflatten=i, like=y, axes=(j, k) | "
-        "squeeze=i | unsqueeze=i | order=(1, 0) | "
+        "repeat=i, like=y, axes=(j, j) | squeeze=i | unsqueeze=i | order=(1, 0) | "
         "chunk=(i, k, n) | share=(i, k, n) | slice=(i, start, end) | "
         "every=(i, start, n) | layer=(i, k) | item=k | "
         "index=i | draw=p): x with other extents, a part of it, the numbers of an axis, or zeros and ones drawn by "

@@ -36,6 +36,7 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "segment_softmax": graphs.softmax_rungs,
     "view": lambda context: (Rung(settings=(), title="a view", reason="no kernel runs"),),
     "outputs": lambda context: (Rung(settings=(), title="the results", reason="no kernel runs"),),
+    "store": lambda context: (Rung(settings=(), title="state", reason="no kernel runs"),),
     "concat": gathers.concat_rungs,
     "topk": gathers.top_k_rungs,
     "scatter_add": gathers.gather_rungs,

@@ -10,11 +10,20 @@ import ast
 import contextlib
 import dataclasses
 
+from workbench.language import Call
 from workbench.proposers.recognition import draws, expressions, pipelines
+from workbench.proposers.recognition.forms.leading import name_leading
+from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
+from workbench.proposers.recognition.forms.repeats import name_repeats
+from workbench.proposers.recognition.forms.state import write_stores
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
-from workbench.proposers.recognition.leading import name_leading
-from workbench.proposers.recognition.mutations import drop_copies, remove_noop_expands, why_not
-from workbench.proposers.recognition.parts import decompose_to_cat, name_parts
+from workbench.proposers.recognition.mutations import (
+    drop_copies,
+    list_written_state,
+    reads_overwritten,
+    remove_noop_expands,
+    why_not,
+)
 from workbench.proposers.recognition.patterns import (
     attention,
     channels,
@@ -68,6 +77,18 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
+    stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
+    try:
+        return _recognise_forms(stored)
+    except Unrecognised as error:
+        if stored == facts:
+            raise
+        kept = ", ".join(list_written_state(facts.graph))
+        raise Unrecognised(f"{error}; its forward also writes to its own {kept}") from None
+
+
+def _recognise_forms(facts: Facts) -> Computation:
+    """The computation of one of the forms in which a graph can be written."""
     if (reason := why_not(facts) or draws.why_not(facts.graph)) is not None:
         raise Unrecognised(reason)
     if len(facts.graph) > MOST_OPERATIONS:  # matchers follow a graph by recursion
@@ -77,7 +98,7 @@ def recognise(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    joined = decompose_to_cat(facts)
+    joined = decompose_to_cat(name_repeats(facts))
     named = name_leading(remove_noop_expands(name_parts(joined)))
     for form in (facts, *([joined] if joined.graph != facts.graph else []), named):
         with contextlib.suppress(Unrecognised):
@@ -88,7 +109,7 @@ def recognise(facts: Facts) -> Computation:
 def _recognise_at_all_sizes(facts: Facts) -> Computation:
     """The computation at the emulated sizes, which is that at full size too."""
     found = _recognise_folded(facts)
-    if facts.full_graph and _kernel_contents(found) != _kernel_contents(_recognise_at_full(facts)):
+    if facts.full_graph and not _are_same(_kernel_contents(found), _kernel_contents(_recognise_at_full(facts))):
         raise Unrecognised(
             "the planner has no kernel for a module whose forward does something else at full size than at the sizes "
             f"that are emulated (numbers made of sizes, parts of tensors, branches); {YOURSELF}"
@@ -138,6 +159,21 @@ def _parameters_at_full(facts: Facts) -> tuple[TensorSpec, ...]:
     state |= {op.operands[0]: op.result[0] for op in facts.full_graph if op.operands and aten_name(op) == "alias"}
     known = {name.split(":", 1)[1]: spec for name, spec in state.items() if ":" in name}
     return tuple(dataclasses.replace(known.get(spec.name, spec), name=spec.name) for spec in facts.parameters)
+
+
+def _are_same(first: object, second: object) -> bool:
+    """Whether the contents of two computations are equal; an extent of -1, which follows from the others, is any."""
+    if isinstance(first, Call) and isinstance(second, Call) and first.name == second.name == "view":
+        own, other = dict(first.named), dict(second.named)
+        given, wanted = own.pop("unflatten", None), other.pop("unflatten", None)
+        if isinstance(given, tuple) and isinstance(wanted, tuple) and len(given) == len(wanted):
+            pairs = zip(given, wanted, strict=True)
+            return (first.positional, own) == (second.positional, other) and all(
+                a == b or -1 in (a, b) for a, b in pairs
+            )
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple) and len(first) == len(second):
+        return all(map(_are_same, first, second))
+    return first == second
 
 
 def _kernel_contents(found: Computation | None) -> object:

@@ -42,13 +42,7 @@ class Builder(Tensors):
         wanted = CASTS.get(self.dtype(value))
         plain, spread = leaves(operation.positional[0])
         read = [self.operand_dtypes[name] for name in (*plain, *spread)]
-        if (
-            read
-            and read[0] in EXACT
-            and read[0] not in CASTS
-            and wanted is not None
-            and operation.name == "elementwise"
-        ):
+        if read and read[0] in (*EXACT, *INTEGERS) and read[0] not in CASTS and wanted is not None:
             return (Call(name="cast", positional=(wanted,)),)
         if not read or read[0] not in CASTS:
             raise Unrecognised(f"{next(iter((*plain, *spread)), value)} as the first tensor")
@@ -88,8 +82,10 @@ class Builder(Tensors):
                 pass
         if plain_name(op) == "bernoulli":
             return self.draw(op, frame)
-        if plain_name(op) in ("triu", "tril") and shape == frame.shape:
-            return self.triangle(op, self.element(op.operands[0], frame))
+        if plain_name(op) == "unsqueeze" and op.operands[1] == "0":  # broadcasting aligns the last axes
+            return self.element(op.operands[0], frame)
+        if plain_name(op) in ("triu", "tril"):
+            return self.triangle(op, self.element(op.operands[0], frame), frame)
         return self.scalar(op, frame)
 
     def draw(self, op: Operation, frame: IterationSpace) -> object:
@@ -106,13 +102,9 @@ class Builder(Tensors):
         return self.leaf(op.name, frame)
 
     def scalar(self, op: Operation, frame: IterationSpace) -> object:
-        """An element-wise call; integers may be compared with numbers that float32 holds, which rounding respects."""
-        numbers = [parse_number(text) for text in op.operands[1:]]
-        self.compared = INTEGERS if aten_name(op) in COMPARISONS and numbers and None not in numbers else ()
-        try:
+        """An element-wise call; it reads integers where rounding them to float32 is what torch does, or no harm."""
+        with self.reading(INTEGERS if _rounds_integers(op) else ()):
             return scalar_expression(op, lambda item: self.element(item, frame))
-        finally:
-            self.compared = ()
 
     def reduction_of(self, value: str) -> Reduced | None:
         """The reduction whose result is the value, if there is one."""
@@ -156,7 +148,8 @@ class Builder(Tensors):
                 return self.write_stage(value, frame, rows_only=True)
             except Unrecognised:
                 pass
-        return self.element(value, frame)
+        with self.reading(()):
+            return self.element(value, frame)
 
     def has_foreign_reduction(self, value: str, frame: IterationSpace) -> bool:
         """Whether a reduction of another shape is below a value."""
@@ -199,7 +192,8 @@ class Builder(Tensors):
 
     def write_stage(self, value: str, frame: IterationSpace, *, rows_only: bool = False) -> object:
         """Add a stage that writes the value; returns its tensor."""
-        operation = self.operation(value, rows_only=rows_only)
+        with self.reading(()):
+            operation = self.operation(value, rows_only=rows_only)
         shape = self.shape(value)
         assert shape is not None
         name = self.free_name()
@@ -281,6 +275,15 @@ class Builder(Tensors):
         if self.shape(found.of[0]) != frame.shape or not frame.unify_axes(found.axes) or self.shape(value) != own:
             raise Unrecognised(aten_name(op))
         return found.make(*(self.reduced_argument(item, frame) for item in found.of))
+
+
+def _rounds_integers(op: Operation) -> bool:
+    """Whether a call rounds integers to float32, or compares them with numbers, which rounding respects."""
+    numbers = [parse_number(text) for text in op.operands[1:]]
+    if aten_name(op) in COMPARISONS:
+        return bool(numbers) and None not in numbers
+    kinds = ("float32", "bool") if aten_name(op) == "_to_copy" else ("float32",)
+    return bool(op.result) and op.result[0].dtype in kinds
 
 
 def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:

@@ -17,12 +17,13 @@ class IterationSpace:
     """The shape over whose elements an expression runs, and the axes of its reductions.
 
     `shapes` has it at every case, once a tensor of forward tells it: extents that are equal at the sizes of the trace
-    may differ at others.
+    may differ at others. `whole` is the name of a tensor of that shape which the expression reads, once there is one.
     """
 
     shape: Shape
     axes: Shape | None = None
     shapes: tuple[Shape, ...] | None = None
+    whole: str | None = None
 
     def unify_axes(self, axes: tuple[int, ...] | None) -> bool:
         """Take the axes if no reduction has set them yet; whether they are those of this space then."""

@@ -40,15 +40,7 @@ def why_not(facts: Facts) -> str | None:
     """
     if changed := [item.message for item in facts.degeneracies if item.kind in KEPT]:
         return f"the planner has no kernel for this module: {changed[0]}"
-    state = sorted(
-        {
-            _strip_prefix(name)
-            for op in facts.graph
-            for name in _list_written(op)
-            if ":" in name and not name.endswith("num_batches_tracked")
-        }
-    )
-    if state:
+    if state := list_written_state(facts.graph):
         return f"the planner has no kernel for a module whose forward writes to its own {', '.join(state)}; {YOURSELF}"
     if reads_overwritten(facts.graph):
         return (
@@ -56,6 +48,12 @@ def why_not(facts: Facts) -> str | None:
             f"{YOURSELF}"
         )
     return None
+
+
+def list_written_state(graph: tuple[Operation, ...]) -> list[str]:
+    """Names of parameters and buffers that a graph writes, also through views; batch norm's kernels write its own."""
+    written = [name for name in _find_written(graph) if name.startswith(("param:", "buffer:"))]
+    return sorted(_strip_prefix(name) for name in written if not name.endswith("num_batches_tracked"))
 
 
 def drop_copies(facts: Facts) -> Facts:
@@ -70,8 +68,6 @@ def remove_noop_expands(facts: Facts) -> Facts:
 
 def _drop(facts: Facts, is_same: Callable[[Operation, tuple[int, ...] | None], bool]) -> Facts:
     """The same facts without operations, told by them and their operand's shape, whose results are their operands."""
-    if any(_list_written(op) for op in facts.graph):
-        return facts
     found = []
     for graph, case in ((facts.graph, facts.cases[0]), (facts.full_graph, facts.cases[-1])):
         shapes = {spec.name: spec.shape for spec in case.inputs} | {
@@ -80,9 +76,11 @@ def _drop(facts: Facts, is_same: Callable[[Operation, tuple[int, ...] | None], b
         results = graph[-1].operands if graph else ()
         same: dict[str, str] = {}
         kept = []
+        written = _find_written(graph)
         for given in graph:
             op = dataclasses.replace(given, operands=tuple(_renamed(text, same) for text in given.operands))
-            if op.name not in results and op.operands and op.result and is_same(op, shapes.get(op.operands[0])):
+            fixed = op.name in results or not written.isdisjoint((op.name, *op.operands[:1]))
+            if not fixed and op.operands and op.result and is_same(op, shapes.get(op.operands[0])):
                 same[op.name] = op.operands[0]
             else:
                 kept.append(op)
@@ -113,6 +111,19 @@ def reads_overwritten(graph: tuple[Operation, ...]) -> bool:
         if written or (op.operands and _is_view(op, by_name)):
             base[op.name] = written[0] if written else base.get(op.operands[0], op.operands[0])
     return False
+
+
+def _find_written(graph: tuple[Operation, ...]) -> set[str]:
+    """Names of values whose memory some call writes, also those of views of it and of what it is a view of."""
+    base: dict[str, str] = {}  # name -> whose memory it is
+    by_name = {op.name: op for op in graph}
+    written: set[str] = set()
+    for op in graph:
+        changed = [base.get(name, name) for name in _list_written(op)]
+        written |= {*changed}
+        if changed or (op.operands and _is_view(op, by_name)):
+            base[op.name] = changed[0] if changed else base.get(op.operands[0], op.operands[0])
+    return written | {name for name, of in base.items() if of in written}
 
 
 def _list_written(op: Operation) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.proposers.recognition import renaming, views
+from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
     TRANSPOSES,
     Computation,
@@ -89,8 +90,11 @@ def _cut_results(cutter: _Cutter, share: bool) -> tuple[Piece, ...]:
         for value in cutter.find_shared() if share else ():
             cutter.cut(value)
         for op in facts.graph:
-            if op.name in results:
+            if op.name in results and op.target != STORE:
                 cutter.cut(op.name)
+        for op in facts.graph:
+            if op.target == STORE:
+                cutter.add_store(op)
         if len(results) > 1:
             cutter.add_outputs()
         return renaming.rename_pieces(cutter.pieces, facts.forward_arguments)
@@ -109,7 +113,12 @@ class _Cutter:
         self.pieces: list[tuple[str, Computation, Facts, int]] = []
         self.full = {spec.name: spec for spec in facts.full}
         # operations that the output needs; a norm's statistics may have no reader
-        self.live = {op.name for value in self.results for op in self.cone(value)}
+        live = {op.name for value in self.results for op in self.cone(value)}
+        self.readers: dict[str, list[Operation]] = {}  # value -> the operations that read it, in order
+        for op in (op for op in facts.graph if op.name in live):
+            texts = (*op.operands, *(text for _, text in op.keywords))
+            for name in dict.fromkeys(name for text in texts for name in names(text)):
+                self.readers.setdefault(name, []).append(op)
 
     def cut(self, value: str) -> None:
         """Cut pieces until the value is made. Raises `Unrecognised`."""
@@ -165,12 +174,25 @@ class _Cutter:
             and any(need[user.name] != need[op.name] for user in self.users(op.name))
         ]
 
+    def add_store(self, op: Operation) -> None:
+        """Add a piece without a kernel that writes a buffer of the module."""
+        buffer, *value = op.operands
+        if value[0] == "add":
+            call = Call(name=STORE, positional=("into",), named=(("add", int(value[1])),))
+        else:
+            self.cut(value[0])
+            call = Call(name=STORE, positional=("into",), named=(("x", "x"),))
+        operands = [("into", python_expression(buffer))]
+        operands += [("x", self.expression_of(value[0]))] if len(value) == 1 else []
+        self.add(op.name, Computation(kind=STORE, operation=call, operands=tuple(operands)), self.facts)
+
     def add_outputs(self) -> None:
-        """Add the last piece, which names the results."""
-        names = tuple(f"y{n}" for n in range(1, len(self.results) + 1))
+        """Add the last piece, which names the results; stores are none."""
+        results = [value for value in self.results if value not in self.by_name or self.by_name[value].target != STORE]
+        names = tuple(f"y{n}" for n in range(1, len(results) + 1))
         call = Call(name="outputs", positional=names)
-        operands = tuple((name, self.expression_of(value)) for name, value in zip(names, self.results, strict=True))
-        if not all(value in self.made or value in self.facts.forward_arguments for value in self.results):
+        operands = tuple((name, self.expression_of(value)) for name, value in zip(names, results, strict=True))
+        if not all(value in self.made or value in self.facts.forward_arguments for value in results):
             raise Unrecognised("a result that is no tensor of forward")
         self.pieces.append(("outputs", Computation(kind="outputs", operation=call, operands=operands), self.facts, 0))
 
@@ -257,12 +279,7 @@ class _Cutter:
 
     def users(self, value: str) -> list[Operation]:
         """The operations that read a value."""
-        return [
-            op
-            for op in self.facts.graph
-            if op.name in self.live
-            and any(value in names(text) for text in (*op.operands, *(text for _, text in op.keywords)))
-        ]
+        return self.readers.get(value, [])
 
     def try_piece(self, value: str) -> bool:
         """Cut one piece that makes the value, if it is recognised."""

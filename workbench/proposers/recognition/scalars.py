@@ -24,7 +24,7 @@ THROUGH = (
 )
 ROUNDED = {"float32": None, "float16": "to_f16", "bfloat16": "to_bf16"}  # type of a cast -> the function that rounds
 TWO = frozenset(name for name, (function, _) in ATEN.items() if function.values == 2 and not function.is_composed)
-LIMIT = 1e30  # the language has no larger constants
+LIMIT = 3.4028234663852886e38  # the largest number of float32
 
 
 def parse_constant(text: str) -> object:
@@ -32,7 +32,7 @@ def parse_constant(text: str) -> object:
     value = {"True": 1.0, "False": 0.0}.get(text, parse_number(text))
     if value is not None and math.isinf(value):
         return value
-    if value is None or not abs(value) < LIMIT:
+    if value is None or not abs(value) <= LIMIT:
         raise Unrecognised(text)
     return int(value) if value.is_integer() and abs(value) < 1 << 24 else value
 
@@ -78,8 +78,10 @@ def _function(op: Operation, build: Build) -> object:
 
 
 def _cast(op: Operation, build: Build) -> object:
-    """A value in another floating type. Expressions are float32, so only a narrower type changes it."""
+    """A value in another floating type, or as a bool. Expressions are float32, so only a narrower type changes it."""
     kind = dict(op.keywords).get("dtype", f"torch.{op.result[0].dtype}").removeprefix("torch.")
+    if kind == "bool":
+        return call("ne", build(op.operands[0]), 0)
     if kind not in ROUNDED:
         raise Unrecognised(f"a cast to {kind}")
     value, function = build(op.operands[0]), ROUNDED[kind]
@@ -143,9 +145,14 @@ def _celu(op: Operation, build: Build) -> object:
 
 
 def _softplus(op: Operation, build: Build) -> object:
-    if [parse_number(scalar_argument(op, name)) for name in ("beta", "threshold")] != [1.0, 20.0]:
-        raise Unrecognised("softplus")  # beyond 20 the two branches of torch agree in float32
-    return call("softplus", build(op.operands[0]))
+    """softplus(beta x) / beta; beyond a threshold of 20 the two branches of torch agree in float32."""
+    beta, threshold = (parse_number(scalar_argument(op, name)) for name in ("beta", "threshold"))
+    if beta is None or beta <= 0 or threshold != 20.0:
+        raise Unrecognised("softplus")
+    x = build(op.operands[0])
+    if beta == 1.0:
+        return call("softplus", x)
+    return call("div", call("softplus", call("mul", x, beta)), beta)
 
 
 def _gelu(op: Operation, build: Build) -> object:
@@ -163,7 +170,7 @@ def _where(op: Operation, build: Build) -> object:
     """A choice by a condition. A mask that is a tensor comes behind a value: kernels want a floating tensor first."""
     if len(op.operands) != 3:
         raise Unrecognised("where")
-    condition, chosen, other = (build(item) for item in op.operands)
+    chosen, other, condition = (build(item) for item in (*op.operands[1:], op.operands[0]))
     if isinstance(condition, Call) and condition.name != "spread":
         return call("where", condition, chosen, other)
     if isinstance(other, str | Call):
@@ -202,6 +209,9 @@ COMPOSED: dict[str, Callable[[Operation, Build], object]] = {
     "masked_fill": lambda op, build: call("masked_fill", *(build(item) for item in (op.operands[0], *op.operands[1:]))),
     "bitwise_not": _bitwise_not,
     "logical_not": lambda op, build: call("eq", build(op.operands[0]), 0),
-    "zeros_like": lambda op, build: 0,
-    "ones_like": lambda op, build: 1,
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), lambda op, build: 0),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), lambda op, build: 1),
+    "full": lambda op, build: parse_constant(op.operands[1]),
+    "full_like": lambda op, build: parse_constant(op.operands[1]),
+    "new_full": lambda op, build: parse_constant(op.operands[2]),
 }

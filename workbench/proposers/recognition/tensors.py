@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from workbench.language import Call, Stage
 from workbench.language.expressions.expressions import leaves
@@ -42,8 +43,17 @@ class Tensors:
         self.operand_shapes: dict[str, tuple[int, ...]] = {}  # name in the program -> shape
         self.stages: list[Stage] = []
         self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
-        self.compared: tuple[str, ...] = ()  # further types that a tensor may have where it is compared
+        self.readable: tuple[str, ...] = ()  # further types of tensors that the call at hand may read
         self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)}
+
+    @contextlib.contextmanager
+    def reading(self, kinds: tuple[str, ...]) -> Iterator[None]:
+        """Let tensors of further types be read for a while, those of `kinds` and no others."""
+        before, self.readable = self.readable, kinds
+        try:
+            yield
+        finally:
+            self.readable = before
 
     def shape(self, value: str) -> tuple[int, ...] | None:
         """The shape of a value; () for a number."""
@@ -74,18 +84,22 @@ class Tensors:
         if value in self.made:
             name, own = self.made[value]
             self.operand_dtypes[name], self.operand_shapes[name] = self.dtype(value), own
+            if own == frame.shape:
+                frame.whole = name
             return name if own == frame.shape else call("spread", name)
         if parse_number(value) is not None:
             return self.literal(value)
         expression, shape = self.expression_of(value)
         if shape is None or not is_broadcastable(shape, frame.shape):
             raise Unrecognised(value)
-        if self.dtype(value) not in (*EXACT, *self.compared):
+        if self.dtype(value) not in (*EXACT, *self.readable):
             raise Unrecognised(f"{value} of {self.dtype(value)}")
         name = self.operand_name(value, expression)
         is_whole = shape == frame.shape and self.has_shapes_of(value, frame)
         self.operands[name] = expression
         self.operand_dtypes[name], self.operand_shapes[name] = self.dtype(value), shape
+        if is_whole:
+            frame.whole = name
         return name if is_whole else call("spread", name)
 
     def fills(self, expression: object, shape: tuple[int, ...]) -> bool:
@@ -167,16 +181,23 @@ class Tensors:
         self.stages.append(Stage(operation=Call(name="view", positional=(of,), named=(change,)), result=name))
         self.made[value] = (name, shape)
 
-    def triangle(self, op: Operation, expression: object) -> object:
-        """triu or tril of an expression: zeros where the column is too far to the left, or to the right, of the row."""
-        rank = len(op.result[0].shape)
-        plain, _ = leaves(expression)
-        if not plain:
+    def triangle(self, op: Operation, expression: object, frame: IterationSpace) -> object:
+        """triu or tril of an expression: zeros where the column is too far to the left, or to the right, of the row.
+
+        Of a constant, the expression must read a tensor of the frame's shape already, whose places are then those of
+        the constant.
+        """
+        rank = len(frame.shape)
+        if frame.whole is None or self.shape(op.name) not in (frame.shape, frame.shape[-2:]):
             raise Unrecognised(f"{aten_name(op)} of no tensor of its shape")
-        row, column = (self.index(plain[0], axis) for axis in (rank - 2, rank - 1))
+        row, column = (self.index(frame.whole, axis) for axis in (rank - 2, rank - 1))
         diagonal = self.literal(op.operands[1]) if len(op.operands) > 1 else 0
         edge = call("add", row, diagonal) if diagonal else row
         outside = call("lt" if plain_name(op) == "triu" else "gt", column, edge)
+        if expression == 1 and op.result[0].dtype == "bool":
+            return call("eq", outside, 0)
+        if isinstance(expression, int | float):
+            return call("where", outside, 0, expression)
         return call("masked_fill", expression, outside, 0)
 
 

@@ -15,7 +15,7 @@ from workbench.records import Facts, Operation, TensorSpec
 
 RESHAPES = ("view", "reshape", "_unsafe_view")
 MOVES = ("permute", "transpose", "t", "numpy_T")
-NAMES = (*RESHAPES, *MOVES, "unsqueeze", "squeeze", "part")
+NAMES = (*RESHAPES, *MOVES, "unsqueeze", "squeeze", "part", "repeat_to")
 ELEMENT = {*ATEN} - {"where", "fill", "zeros_like", "ones_like"}
 BESIDE = "_beside_"  # part of the name of an inserted view
 Shape = tuple[int, ...]
@@ -31,6 +31,9 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
     before = shapes.get(of, ())
     if name not in NAMES or op.keywords or not before or len(before) != len(own):
         return None
+    if name == "repeat_to":
+        like, axis = op.operands[2], int(op.operands[3])
+        return _make_call(("repeat", int(op.operands[1])), ("like", "like"), ("axes", (axis, axis))), like
     if name in ("part", "unsqueeze", "squeeze", *MOVES):
         call = _view_without_sizes(op, len(before[0]))
         return None if call is None else (call, None)

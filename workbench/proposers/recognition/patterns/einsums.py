@@ -17,7 +17,7 @@ from workbench.proposers.recognition.graph import aten_name, names
 from workbench.records import Facts, Operation, TensorSpec
 
 Specs = dict[str, TensorSpec]
-VIEWS = (*views.NAMES, "expand")
+VIEWS = (*(name for name in views.NAMES if name != "repeat_to"), "expand")
 
 
 def fold_views(facts: Facts) -> Facts:

@@ -1,0 +1,1 @@
+"""Rewrites of graphs into forms that matchers know: parts, repetitions, leading rows, stores of state."""
