@@ -10,6 +10,24 @@ from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, recor
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
 # shares of a problem's work up to which torch in forward leaves no doubt, and up to which it is not refused (inferred)
 TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
+# shares of a problem's work under which its kernels leave a doubt: of the bytes, and of the FLOPs. The kernels of
+# tests/corpus/honest move 1.0 of the bytes or more and do 0.9 of the FLOPs or more; fewer FLOPs may be saved (inferred)
+KERNEL_BYTES, KERNEL_FLOPS = 0.5, 0.05
+# operations that a kernel may do without FLOPs: by comparing and selecting
+COMPARISONS = (
+    *("relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "abs", "neg", "sign", "max", "min"),
+    *("amax", "amin", "aminmax", "maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge", "max_pool2d"),
+    *(
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "adaptive_max_pool2d",
+        "segment_reduce",
+        "cummax",
+        "cummin",
+    ),
+    *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "any", "all", "heaviside", "nll_loss_forward"),
+)
+READS_A_PART = ("index", "embedding", "gather", "slice", "select", "take", "narrow", "scatter", "nll_loss")
 # a whole call by the host's clock over its kernels' time by events: below it one of the two is not true (inferred, with
 # room for a GPU whose clock is higher after it was idle)
 SHORT_CALL = 0.7
@@ -234,20 +252,28 @@ CODES = (
     ("still within tolerance", "trivial_output"),
     ("torch did ", "torch_share"),
     ("torch moved ", "torch_share"),
+    ("the kernels did ", "kernel_share"),
+    ("the kernels moved ", "kernel_share"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
 
 def doubts(
-    outcome: Outcome, bound: Bound | None, seconds: float | None = None, work: Sequence[Work] = ()
+    outcome: Outcome,
+    bound: Bound | None,
+    seconds: float | None = None,
+    work: Sequence[Work] = (),
+    operations: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Sentences about why a correct result may still be wrong; empty when there is no doubt.
 
-    `seconds` is the time of the outcome, measured or modelled; `work` is the problem's own by case.
+    `seconds` is the time of the outcome, measured or modelled; `work` is the problem's own by case; `operations` are
+    the targets of its graph.
     """
     share = _torch_share(outcome, work)
     by_torch = [share.sentence] if share is not None else []
-    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch)
+    by_kernels = [] if share is not None else _kernel_doubts(outcome, work, operations)
+    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch, *by_kernels)
 
 
 @record
@@ -309,6 +335,26 @@ def _find_share(item: TorchWork, own: Work) -> _TorchShare:
         operations=item.operations,
         is_main=is_main,
     )
+
+
+def _kernel_doubts(outcome: Outcome, work: Sequence[Work], operations: Sequence[str]) -> list[str]:
+    """That emulated kernels did too little of the first case for the result to be theirs, whoever did the rest: numpy,
+    a thread, torch out of sight. Kernels that save work leave the doubt too.
+    """
+    own = next((one for one in work if one.case == _first_case(outcome)), None)
+    if own is None or outcome.failure is not None or outcome.timing is not None or not outcome.launches:
+        return []
+    totals = [launch.total for launch in outcome.launches]
+    moved = sum(one.global_read_bytes + one.global_write_bytes for one in totals)
+    flops = sum(one.flops for one in totals)
+    least = sum(count for name, count in own.parts if name not in COMPARISONS)
+    if least and flops < KERNEL_FLOPS * least:
+        return [f"the kernels did {flops / least:.1%} of the problem's FLOPs (case {own.case}), and torch not the rest"]
+    reads_a_part = any(target.split(".")[1].startswith(READS_A_PART) for target in operations if "aten." in target)
+    if moved < KERNEL_BYTES * own.least_bytes and not reads_a_part:
+        share = moved / own.least_bytes
+        return [f"the kernels moved {share:.1%} of the problem's bytes (case {own.case}), and torch not the rest"]
+    return []
 
 
 def task_doubts(degeneracies: Sequence[Degeneracy]) -> tuple[str, ...]:
