@@ -10,8 +10,8 @@ or {"prepare": role} to import what a role needs before its first job. If "conne
 with the line: a socket that the job's worker inherits (jobs/rpc.py).
 
 Out: {"id", "end", "code", "signal", "output", "notes", "peak_bytes", "protections", "limit_s", "limit_bytes"} where
-protections are the layers of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "disk",
-"output", "processes" or "killed". `notes` is what a candidate's process noted while it ran (jobs/journal.py).
+protections are the layers of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory",
+"disk", "output", "processes" or "killed". `notes` is what a candidate's process noted while it ran (jobs/journal.py).
 """
 
 from __future__ import annotations
