@@ -67,7 +67,9 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         fraction_of_bound=bound.bound_s / timed.seconds if bound and timed.seconds else None,
         speedup=compared.speedup,
         distinguishable=compared.distinguishable,
-        suspect=integrity.doubts(outcome, bound, timed.seconds, job.facts.work),
+        suspect=integrity.doubts(
+            outcome, bound, timed.seconds, job.facts.work, [one.target for one in job.facts.graph]
+        ),
         speedup_interval=compared.interval,
         speedup_of=compared.of,
         recorded_speedup=_recorded_speedup(before, recorded),

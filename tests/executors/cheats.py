@@ -2,6 +2,7 @@
 
 Each is its own kind. Together with the files of tests/corpus they are the corpus. The expected end is the kind of a
 failure, or "refused" or "doubt" for a result that is right. `tests/bench/cheats_on_gpu.py` runs those of GPU on one.
+tests/corpus/kinds.toml says which kind each is. `python tests/executors/cheats.py` counts them.
 """
 
 from __future__ import annotations
@@ -67,8 +68,28 @@ PROBLEMS = {
     "zeros": CONSTANT.format("x * 0"),
     "identity": CONSTANT.format("x * 1"),
     "matmul": CONSTANT.format("x @ x.T"),
+    "softmax": CONSTANT.format("x.softmax(1)"),
+    "linear": CONSTANT.format("self.linear(x)").replace(
+        "    def forward",
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.linear = nn.Linear(63, 8, bias=False)\n    def forward",
+        1,
+    ),
 }
 CHEATS = tuple(
     Cheat(**(entry | {"ends": tuple(entry["ends"])}))
     for entry in tomllib.loads((CORPUS / "cheats.toml").read_text())["cheat"]
 )
+KINDS = tomllib.loads((CORPUS / "kinds.toml").read_text())
+FILES = tuple(path.stem for path in sorted(CORPUS.glob("*.py")) if path.stem != "good_relu")
+
+
+def count_cases() -> dict[str, int]:
+    """How many candidates the corpus has, without plain mistakes: cheats, those of this project's own, honest ones."""
+    right = [*(CORPUS / "honest").glob("*.py"), *(CORPUS / "originals").glob("*.py")]
+    cheats = {*FILES, *(one.name for one in CHEATS)} - set(KINDS["mistakes"]["cases"])
+    return {"cheats": len(cheats), "own": sum(one.own for one in CHEATS), "honest": len(right)}
+
+
+if __name__ == "__main__":
+    print(count_cases())

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
+from pathlib import Path
 
 import pytest
-from cheats import CHEATS, PROBLEMS, Cheat
-from test_corpus import CORPUS
+from cheats import CHEATS, FILES, KINDS, PROBLEMS, Cheat, count_cases
 
+import workbench
 from workbench import evaluate, problems
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
 from workbench.records import Candidate, Job, Opened, Verdict
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+from cheats_on_gpu import list_cases
 
 
 @functools.cache
@@ -47,9 +53,25 @@ def test_a_cheat_is_not_accepted(one: Cheat) -> None:
         assert verdict.failure.message and "\n" not in verdict.failure.message
 
 
-def test_there_are_a_hundred_cheats_of_which_some_are_our_own() -> None:
+def test_the_gates_page_counts_the_corpus() -> None:
+    counted = count_cases()
+    assert counted["cheats"] >= 100 and counted["own"] >= 15 and counted["honest"] >= 40
+    page = (Path(workbench.__file__).parent / "docs" / "gate.md").read_text()
+    said = f"{counted['cheats']} cheats, of which {counted['own']} are ideas of this project, and {counted['honest']} honest"
+    assert said in page, said
     assert len({one.name for one in CHEATS}) == len(CHEATS)
-    own = sum(one.own for one in CHEATS)
-    assert own >= 15 and len(CHEATS) - own >= 45 and len(CHEATS) + len(CORPUS) >= 130
     for one in CHEATS:
         ast.parse(one.source)
+
+
+def test_every_kind_has_a_case_or_a_reason_and_every_case_a_kind() -> None:
+    on_gpu = {name for name, *_ in list_cases() if name.startswith("gpu_") and not name.startswith("gpu_ok_")}
+    known = on_gpu | {one.name for one in CHEATS} | set(FILES)
+    cases = [case for kind in KINDS["kind"] for case in kind["cases"]] + KINDS["mistakes"]["cases"]
+    assert not known ^ set(cases), known ^ set(cases)
+    assert len(cases) == len(set(cases))
+    for kind in KINDS["kind"]:
+        assert bool(kind["cases"]) != bool(kind.get("why_none")), kind["name"]
+        assert kind["what"] and kind["defence"] and kind["status"] in ("prevented", "detected", "partly"), kind["name"]
+    assert set(KINDS["reported"].values()) <= set(cases) - {""}
+    assert all(KINDS["harmless"].values())

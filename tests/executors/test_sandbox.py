@@ -225,6 +225,29 @@ def test_refused_calls_end_with_an_error_and_the_rest_works() -> None:
     assert in_child(use) == r"4 refused, b'works' b'here\n' 3"
 
 
+def test_a_sealed_descriptor_stays_open_and_what_it_was() -> None:
+    if seccomp.why_not():
+        pytest.skip(seccomp.why_not())
+
+    def use() -> str:
+        read, write = os.pipe()
+        other = os.open(os.devnull, os.O_WRONLY)
+        assert seccomp.refuse_calls(sealed=write)
+        said = 0
+        for call in (lambda: os.close(write), lambda: os.dup2(other, write), lambda: os.dup2(other, write, False)):
+            try:
+                call()
+            except PermissionError:
+                said += 1
+        os.closerange(write, write + 1)
+        assert os.write(write, b"held") == len(os.read(read, 9))
+        os.close(other)  # others are closed as ever
+        done = subprocess.run(["/bin/echo", "here"], capture_output=True, check=True).stdout
+        return f"{said} {done!r}"
+
+    assert in_child(use) == r"3 b'here\n'"
+
+
 def carry_out(program: list[seccomp.Instruction], architecture: int, number: int, *arguments: int) -> int:
     """What a filter returns for a system call, by the rules of classic BPF."""
     data = struct.pack("<IIQ6Q", number, architecture, 0, *arguments, *[0] * (6 - len(arguments)))
@@ -265,6 +288,22 @@ def test_the_filter_refuses_what_is_listed_on_each_architecture(machine: str) ->
         ("socketpair", (socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC), False),
     ):
         assert (carry_out(program, audit, numbers[name], *arguments) == seccomp.ALLOW) == allowed, name
+    sealed = seccomp.make_filter(audit, column, denied, (), sealed=70_000)
+    for name, arguments, allowed in (
+        ("close", (70_000,), False),
+        ("close", (4,), True),
+        ("dup2", (4, 70_000), False),
+        ("dup2", (70_000, 4), True),
+        ("dup3", (4, 70_000, 0), False),
+        ("close_range", (3, 69_999), True),
+        ("close_range", (3, 70_000), False),
+        ("close_range", (70_001, 0xFFFF_FFFF), True),
+    ):
+        known = {"close_range": seccomp.CLOSE_RANGE}
+        for calls in seccomp.CLOSING.values():
+            known |= {call: both[column] for call, both in calls.items()}
+        if known[name] is not None:  # aarch64 has no dup2
+            assert (carry_out(sealed, audit, known[name], *arguments) == seccomp.ALLOW) == allowed, name
     assert carry_out(program, audit, numbers["clone3"]) == seccomp.ERRNO | errno.ENOSYS
     assert carry_out(program, audit, 63) == seccomp.ALLOW  # uname, read
 

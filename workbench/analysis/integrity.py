@@ -1,225 +1,36 @@
-"""Doubts about a result that is too good, and the known ways to cheat with the defence against each."""
+"""Doubts about a result that is too good."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, record
 
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
 # shares of a problem's work up to which torch in forward leaves no doubt, and up to which it is not refused (inferred)
 TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
+# shares of a problem's work under which its kernels leave a doubt: of the bytes, and of the FLOPs. The kernels of
+# tests/corpus/honest move 1.0 of the bytes or more and do 0.9 of the FLOPs or more; fewer FLOPs may be saved (inferred)
+KERNEL_BYTES, KERNEL_FLOPS = 0.5, 0.05
+# operations that a kernel may do without FLOPs: by comparing and selecting
+COMPARISONS = (
+    *("relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "abs", "neg", "sign", "max", "min"),
+    *("amax", "amin", "aminmax", "maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge", "max_pool2d"),
+    *(
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "adaptive_max_pool2d",
+        "segment_reduce",
+        "cummax",
+        "cummin",
+    ),
+    *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "any", "all", "heaviside", "nll_loss_forward"),
+)
+READS_A_PART = ("index", "embedding", "gather", "slice", "select", "take", "narrow", "scatter", "nll_loss")
 # a whole call by the host's clock over its kernels' time by events: below it one of the two is not true (inferred, with
 # room for a GPU whose clock is higher after it was idle)
 SHORT_CALL = 0.7
 WALL_RATIO = 1.5  # host clock over events: above it, work was hidden from the events (CUDA-L2's threshold)
-
-
-@record
-class Exploit:
-    """One known way to cheat: what it does, the defence against it here, and how far that goes.
-
-    `status` is "prevented" (cannot succeed by construction), "detected" (a check fails or a doubt is raised), "partly"
-    (some forms get through, the text says which) or "open" (only the floor on the time stands against it).
-    """
-
-    name: str
-    what: str
-    defence: str
-    status: Literal["prevented", "detected", "partly", "open"]
-
-
-# 28 exploits reported for KernelBench, Sakana, METR, CUDA-L2, SOL-ExecBench, kernelbot, pygpubench, kernelguard and
-# kernelbench.com.
-_TABLE: tuple[tuple[str, str, str, Literal["prevented", "detected", "partly", "open"]], ...] = (
-    (
-        "another stream",
-        "work on a CUDA stream that the events do not see",
-        "the clock is read again after a device-wide synchronisation; a ratio over 1.5 is a doubt",
-        "detected",
-    ),
-    (
-        "background thread",
-        "a thread computes after forward has returned",
-        "the output is read after a device-wide synchronisation; a thread that outlives it is not counted",
-        "partly",
-    ),
-    (
-        "lazy output",
-        "a tensor subclass or an overridden method computes on first use",
-        "the output must be exactly torch.Tensor, without attributes of its own, of the reference's shape and dtype; "
-        "methods for the check are taken before the candidate is imported",
-        "prevented",
-    ),
-    (
-        "patched clock or check",
-        "Event, synchronize, perf_counter or allclose are replaced",
-        "the verdict is made in a process that never imports the candidate; the GPU clock runs beside the candidate, "
-        "and only the floor guards it",
-        "partly",
-    ),
-    (
-        "patched harness",
-        "frames, __main__ or gc are used to reach the harness",
-        "expected outputs and the comparison live in another process; emulator and timing code do not: a function of "
-        "the workbench that is replaced there is a failure, unless that is undone in time or done by native code",
-        "partly",
-    ),
-    (
-        "faked result",
-        "results are written to the pipe or file that the harness reads, or the process exits early",
-        "outputs are raw tensors that the checker compares itself; an early exit is a failure; only the floor guards "
-        "against a faked time; the layers of the sandbox are told by the parent",
-        "partly",
-    ),
-    (
-        "native patching",
-        "machine code of the clock is overwritten, or memory of another process",
-        "Landlock, namespaces and another process for the verdict; only the floor guards against native code beside "
-        "the clock",
-        "partly",
-    ),
-    (
-        "replayed output",
-        "outputs cached by object, address, shape or content",
-        "every trial and every timed call has fresh inputs, from a seed that is handed over only when the call is due; "
-        "the outputs of two timed calls, chosen after the call, are checked too",
-        "detected",
-    ),
-    (
-        "CUDA-graph replay",
-        "a captured graph runs on stale inputs",
-        "fresh inputs for every timed call; the outputs of two timed calls, chosen after the call, are checked too",
-        "detected",
-    ),
-    (
-        "stale memory",
-        "an allocation still holds the right answer",
-        "the reference runs in another process; on the emulator every byte of an output must have been written",
-        "prevented",
-    ),
-    (
-        "reading the reference's output",
-        "device memory is scanned for the answer",
-        "the reference runs in another process, its output lies where Landlock lets no candidate read, and on a GPU it "
-        "is made only afterwards",
-        "prevented",
-    ),
-    (
-        "modified inputs",
-        "inputs are overwritten so that the reference sees others",
-        "inputs, parameters and buffers are hashed before and after, in the candidate's process, since another one "
-        "cannot see which memory forward was given; a replaced hash is noticed as in patched harness",
-        "partly",
-    ),
-    (
-        "guessed seed",
-        "inputs or outputs are computed ahead from the seed",
-        "seeds come from the operating system and are handed over one call at a time; no later input can be known",
-        "prevented",
-    ),
-    (
-        "trivial output",
-        "zeros, a constant or nothing at all, on a task that lets it pass",
-        "problems are tested for it, the tolerance is local to rows and columns, a constant output is a doubt",
-        "detected",
-    ),
-    (
-        "lower precision",
-        "products in fewer bits than the problem has",
-        "errors against float64 are compared with rounding and torch eager's own; the precision policy is explicit",
-        "detected",
-    ),
-    (
-        "test or benchmark",
-        "another path for the test than for the timed calls",
-        "outputs of two timed calls, chosen after the call, are checked at the timed shapes",
-        "detected",
-    ),
-    (
-        "shapes through globals",
-        "module-level sizes of the problem are redefined",
-        "problem and candidate live in separate modules, the verdict's in another process",
-        "prevented",
-    ),
-    (
-        "library call",
-        "forward calls cuBLAS or torch instead of a kernel",
-        "on the emulator torch's operations in forward are counted: over half of the problem's FLOPs is a refusal, "
-        "more than 5 % of its FLOPs or bytes a doubt; numpy, custom operators and other threads are not seen; on a GPU "
-        "a candidate without a kernel of its own is a doubt",
-        "partly",
-    ),
-    (
-        "fig leaf",
-        "one trivial kernel, torch does the rest",
-        "on the emulator as in the row before; on a GPU not measured: the share of time in own kernels needs a "
-        "profiler's trace",
-        "partly",
-    ),
-    (
-        "L2 set-aside",
-        "persisting L2 lines survive the flush",
-        "the flush writes twice the L2; persisting lines are not reset",
-        "partly",
-    ),
-    (
-        "warm-up detection",
-        "slow warm-up calls so that fewer calls are timed",
-        "the numbers of warm-up and timed calls are fixed",
-        "prevented",
-    ),
-    (
-        "time towards zero",
-        "a vanishing time dominates a mean",
-        "a physical floor: under 0.9 of it a time is refusal_reason, with the reason",
-        "detected",
-    ),
-    (
-        "edited benchmark",
-        "the problem or its tolerance is changed on disk",
-        "problem files are read-only for the candidate and addressed by their hash",
-        "prevented",
-    ),
-    (
-        "earlier solutions",
-        "answers of earlier runs are read from disk",
-        "Landlock where the kernel has it: only libraries and its own folder are readable",
-        "prevented",
-    ),
-    (
-        "lucky garbage",
-        "out-of-bounds reads or failed launches that happen to pass",
-        "on the emulator every access is checked, also in launches whose exception the candidate caught; on a GPU only "
-        "the result is",
-        "partly",
-    ),
-    (
-        "fetched or hidden code",
-        "packages installed at run time, obfuscated exec",
-        "no network where namespaces are available; what runs is confined, not read",
-        "partly",
-    ),
-    (
-        "kept results",
-        "answers kept across runs on disk or in shared memory",
-        "each run has its own folder and is confined to it where Landlock is available; compiled kernels are kept for "
-        "runs of the same source, whose inputs are fresh; on a GPU shared memory stays writable",
-        "partly",
-    ),
-    (
-        "slowed reference",
-        "the reference is timed in a process that the candidate has changed",
-        "the reference is timed in a process of its own; work that a candidate leaves running on the device slows a "
-        "fixed kernel too, and that is a doubt",
-        "detected",
-    ),
-)
-EXPLOITS = tuple(
-    Exploit(name=name, what=what, defence=defence, status=status) for name, what, defence, status in _TABLE
-)
-
 
 # beginnings or parts of the sentences of doubts, with their codes
 CODES = (
@@ -234,20 +45,28 @@ CODES = (
     ("still within tolerance", "trivial_output"),
     ("torch did ", "torch_share"),
     ("torch moved ", "torch_share"),
+    ("the kernels did ", "kernel_share"),
+    ("the kernels moved ", "kernel_share"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
 
 def doubts(
-    outcome: Outcome, bound: Bound | None, seconds: float | None = None, work: Sequence[Work] = ()
+    outcome: Outcome,
+    bound: Bound | None,
+    seconds: float | None = None,
+    work: Sequence[Work] = (),
+    operations: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Sentences about why a correct result may still be wrong; empty when there is no doubt.
 
-    `seconds` is the time of the outcome, measured or modelled; `work` is the problem's own by case.
+    `seconds` is the time of the outcome, measured or modelled; `work` is the problem's own by case; `operations` are
+    the targets of its graph.
     """
     share = _torch_share(outcome, work)
     by_torch = [share.sentence] if share is not None else []
-    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch)
+    by_kernels = [] if share is not None else _kernel_doubts(outcome, work, operations)
+    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch, *by_kernels)
 
 
 @record
@@ -309,6 +128,26 @@ def _find_share(item: TorchWork, own: Work) -> _TorchShare:
         operations=item.operations,
         is_main=is_main,
     )
+
+
+def _kernel_doubts(outcome: Outcome, work: Sequence[Work], operations: Sequence[str]) -> list[str]:
+    """That emulated kernels did too little of the first case for the result to be theirs, whoever did the rest: numpy,
+    a thread, torch out of sight. Kernels that save work leave the doubt too.
+    """
+    own = next((one for one in work if one.case == _first_case(outcome)), None)
+    if own is None or outcome.failure is not None or outcome.timing is not None or not outcome.launches:
+        return []
+    totals = [launch.total for launch in outcome.launches]
+    moved = sum(one.global_read_bytes + one.global_write_bytes for one in totals)
+    flops = sum(one.flops for one in totals)
+    least = sum(count for name, count in own.parts if name not in COMPARISONS)
+    if least and flops < KERNEL_FLOPS * least:
+        return [f"the kernels did {flops / least:.1%} of the problem's FLOPs (case {own.case}), and torch not the rest"]
+    reads_a_part = any(target.split(".")[1].startswith(READS_A_PART) for target in operations if "aten." in target)
+    if moved < KERNEL_BYTES * own.least_bytes and not reads_a_part:
+        share = moved / own.least_bytes
+        return [f"the kernels moved {share:.1%} of the problem's bytes (case {own.case}), and torch not the rest"]
+    return []
 
 
 def task_doubts(degeneracies: Sequence[Degeneracy]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,7 @@ from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.emulator.sanitizer.launch_order import LaunchHistory, OrderedLaunch
 from workbench.emulator.timing.roofline import roofline_seconds
 from workbench.errors import UserError
-from workbench.records import Finding, Launch
+from workbench.records import Failure, Finding, Launch
 
 ACTIVE: list[Emulation] = []
 LIBRARIES: dict[bytes, CompiledModule] = {}  # by image; compiled functions outlive one emulation
@@ -57,6 +58,8 @@ class Emulation:
     l2_share: float | None = None
     names: dict[int, str] = field(default_factory=dict)  # of tensors by their addresses, in place of their shapes
     sanitize: bool = False
+    note_launch: Callable[[Launch], None] | None = None
+    note_fault: Callable[[Failure], None] | None = None
     arguments: Arguments = field(default_factory=Arguments)  # of the running call of a compiled function
     launches: list[Launch] = field(default_factory=list)
     faults: list[EmulationFault] = field(default_factory=list)  # includes faults that the program caught
@@ -183,8 +186,12 @@ class Emulation:
             launch = machine.run(request, self.global_memory(arguments), order)
         except EmulationFault as fault:
             self.faults.append(self._explain_fault(fault))
+            if self.note_fault is not None:
+                self.note_fault(self.faults[-1].failure)
             raise self.faults[-1] from None
         self.launches.append(launch)
+        if self.note_launch is not None:
+            self.note_launch(launch)
         self.gpu.clock_s += roofline_seconds(launch, self.gpu.device)
         if launch.printed:
             sys.stdout.write(launch.printed)  # a GPU's printf goes to standard output too

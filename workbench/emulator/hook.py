@@ -23,6 +23,7 @@ from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.patches import Patches
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.errors import UserError
+from workbench.records import Failure, Launch
 
 SHARED_LIMITS = {
     "sm_80": 166_912,
@@ -65,6 +66,8 @@ def emulated(
     limit_s: float | None = None,
     skip_repeats: bool = False,
     l2_share: float | None = None,
+    note_launch: Callable[[Launch], None] | None = None,
+    note_fault: Callable[[Failure], None] | None = None,
 ) -> Iterator[Emulation]:
     """Run CuTe DSL programs on the CPU for `arch`. A launch that goes wrong raises `EmulationFault`.
 
@@ -88,6 +91,8 @@ def emulated(
     l2_share: follow what all CTAs ask of L2 (`Launch.l2`), on the interpreter. The launch has this share of the
     device's L2 and CTAs in flight: 1, or less for a shrunk case.
 
+    note_launch: is told of each launch when it has run; note_fault of each fault, before it is raised.
+
     strict: reading shared memory that nothing wrote is an error, otherwise advice: kernels do it in tiles that stick
     out, and drop the result.
     """
@@ -109,6 +114,8 @@ def emulated(
         limit_s=limit_s,
         skip_repeats=skip_repeats,
         l2_share=l2_share,
+        note_launch=note_launch,
+        note_fault=note_fault,
         tags=DeviceTags() if cuda else OPERANDS,
     )
     emulation.tags.drop_freed()

@@ -252,17 +252,15 @@ class UncompiledMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
 
 
 class ComputeCount(UncompiledMode):
-    """Counts what torch computes inside with real tensors: `flops` and `bytes`, read and written, by operation name.
+    """Tells `note` what torch computes inside with real tensors: name, FLOPs, bytes read and written by computing, and
+    by copying (casts, `cat`, padding), after each operation.
 
-    Allocations, views and copies (casts, `cat`, padding) are not computation; `copied` has the bytes of the latter.
-    Work of other threads and on the memory of tensors (numpy) is not seen.
+    Allocations and views are free. Work of other threads and on the memory of tensors (numpy) is not seen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str, int, int, int], None]) -> None:
         super().__init__()
-        self.flops: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
-        self.copied = 0
+        self.note = note
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
@@ -278,11 +276,10 @@ class ComputeCount(UncompiledMode):
             if isinstance(value, torch.Tensor)
         )
         if name.startswith(COPIES):
-            self.copied += moved
+            self.note(name, 0, 0, moved)
             return out
         products = _product_flops(func, args, given, out)
-        self.flops[name] += _pointwise_flops(func, args, given, out) if products is None else products
-        self.bytes.update({name: moved} if moved else {})
+        self.note(name, _pointwise_flops(func, args, given, out) if products is None else products, moved, 0)
         return out
 
 

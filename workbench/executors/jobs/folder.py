@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TypedDict
 
 from workbench.errors import ProblemError
+from workbench.executors.jobs.journal import find_unlike, sum_torch_work
 from workbench.executors.jobs.sandbox import list_missing
 from workbench.executors.jobs.trials import list_runs
-from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal, TorchWork
+from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
 
@@ -76,14 +77,16 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
     try:
         reply = json.loads(path.read_text())
         launches = tuple(from_plain(item, Launch) for item in reply["launches"])
+        failure = from_plain(reply["failure"], Failure) if reply["failure"] else None
+        notes = end.get("notes") if executor == "emulator" else None
         return replace(
             outcome,
-            failure=from_plain(reply["failure"], Failure) if reply["failure"] else None,
+            failure=failure or (find_unlike(job, notes, launches) if notes else None),
             builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
             launches=launches,
             unmapped_parameters=tuple(reply["unmapped"]),
             refusals=tuple(from_plain(item, Refusal) for item in reply["refusals"]),
-            torch_work=tuple(from_plain(item, TorchWork) for item in reply["torch"]),
+            torch_work=sum_torch_work(job, notes) if notes else (),
             phases=_read_phases(reply["phases"]),
             findings=tuple(finding for launch in launches for finding in launch.findings),
         )

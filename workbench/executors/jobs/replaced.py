@@ -7,9 +7,10 @@ what is kept here through the garbage collector, or writes to memory with native
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import CodeType, FunctionType
 
 
 def _functions() -> Iterator[tuple[dict[str, object], str, object, str]]:
@@ -22,9 +23,10 @@ def _functions() -> Iterator[tuple[dict[str, object], str, object, str]]:
             if isinstance(value, (FunctionType, type)):
                 yield vars(module), name, value, full
             if isinstance(value, type) and value.__module__ == module_name:
-                for inner, method in list(vars(value).items()):
+                own = vars(value)  # one object for all of them
+                for inner, method in list(own.items()):
                     if isinstance(method, FunctionType):
-                        yield vars(value), inner, method, f"{full}.{inner}"  # type: ignore[misc]  # it is only read
+                        yield own, inner, method, f"{full}.{inner}"  # type: ignore[misc]  # it is only read
 
 
 def remember_functions() -> Callable[[], str]:
@@ -32,15 +34,27 @@ def remember_functions() -> Callable[[], str]:
 
     It gives "" if nothing was. Call this before the candidate is imported.
     """
-    kept = [
-        (namespace, name, value, full, getattr(value, "__code__", None))
-        for namespace, name, value, full in _functions()
-    ]
+    kept: dict[int, tuple[Callable[[str], object], list[str], list[object], list[str]]] = {}
+    functions: dict[int, tuple[FunctionType, CodeType, str]] = {}
+    for namespace, name, value, full in _functions():
+        _, names, values, fulls = kept.setdefault(id(namespace), (namespace.get, [], [], []))
+        names.append(name)
+        values.append(value)
+        fulls.append(full)
+        if isinstance(value, FunctionType):
+            functions[id(value)] = (value, value.__code__, full)
+    places = list(kept.values())
+    bare, codes = [one for one, _, _ in functions.values()], [code for _, code, _ in functions.values()]
+    is_same, every, apply, read_code = operator.is_, all, map, operator.attrgetter("__code__")
 
-    def find_replaced() -> str:
-        for namespace, name, value, full, code in kept:
-            if namespace.get(name) is not value or getattr(value, "__code__", None) is not code:
-                return full
+    def find_replaced() -> str:  # without a step of Python for each function, since it is called often
+        for get, names, values, fulls in places:
+            if not every(apply(is_same, apply(get, names), values)):
+                return next(
+                    full for name, value, full in zip(names, values, fulls, strict=True) if get(name) is not value
+                )
+        if not every(apply(is_same, apply(read_code, bare), codes)):
+            return next(full for one, code, full in functions.values() if one.__code__ is not code)
         return ""
 
     return find_replaced

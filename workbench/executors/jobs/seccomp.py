@@ -111,6 +111,9 @@ HIDDEN_MEMORY: Calls = {  # what these hold is in no process's resident memory
     "sendmmsg": (307, 269),
 }
 CHECKED = {"socket": (41, 198), "socketpair": (53, 199), "clone": (56, 220), "clone3": (435, 435)}
+# calls that would close a descriptor, by the argument that names it; close_range names two
+CLOSING: Mapping[int, Calls] = {0: {"close": (3, 57)}, 1: {"dup2": (33, None), "dup3": (292, 24)}}
+CLOSE_RANGE = 436
 MACHINES = {"x86_64": (0, 0xC000_003E, 317), "aarch64": (1, 0xC000_00B7, 277)}  # column, AUDIT_ARCH_*, seccomp's number
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
@@ -130,11 +133,14 @@ def why_not() -> str:
     return ""
 
 
-def refuse_calls(*, network: bool = False, other_processes: bool = False, cuda: bool = False) -> bool:
+def refuse_calls(
+    *, network: bool = False, other_processes: bool = False, cuda: bool = False, sealed: int | None = None
+) -> bool:
     """Refuse the calls of the deny list in all threads of this process, for good. False if there is no seccomp.
 
     `network` allows sockets of IPv4 and IPv6; `other_processes` what a profiler needs; `cuda` files in memory, the
-    passing of descriptors, and a listening socket that is no datagram's and can connect to none.
+    passing of descriptors, and a listening socket that is no datagram's and can connect to none. The descriptor
+    `sealed` stays open.
     """
     if why_not():
         return False
@@ -148,7 +154,7 @@ def refuse_calls(*, network: bool = False, other_processes: bool = False, cuda: 
     ]
     denied = [found for names in lists for one in names.values() if (found := one[column]) is not None]
     families = (socket.AF_INET, socket.AF_INET6) if network else ()
-    code = b"".join(struct.pack("HBBI", *one) for one in make_filter(audit, column, denied, families, cuda))
+    code = b"".join(struct.pack("HBBI", *one) for one in make_filter(audit, column, denied, families, cuda, sealed))
     held = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.cast(held, ctypes.c_void_p))
     _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -156,7 +162,12 @@ def refuse_calls(*, network: bool = False, other_processes: bool = False, cuda: 
 
 
 def make_filter(
-    audit: int, column: int, denied: Collection[int], families: Collection[int], cuda: bool = False
+    audit: int,
+    column: int,
+    denied: Collection[int],
+    families: Collection[int],
+    cuda: bool = False,
+    sealed: int | None = None,
 ) -> list[Instruction]:
     """The instructions of the filter for system calls of the architecture `audit`."""
     refuse = (RETURN, 0, 0, ERRNO | errno.EPERM)
@@ -171,6 +182,7 @@ def make_filter(
     ]
     for one in denied:
         body += [(JUMP_EQUAL, 0, 1, one), refuse]
+    body += [] if sealed is None else _keep_open(sealed, column)
     # glibc falls back to clone, whose flags a filter can read
     body += [(JUMP_EQUAL, 0, 1, number["clone3"]), (RETURN, 0, 0, ERRNO | errno.ENOSYS)]
     body += [(JUMP_EQUAL, 0, 4, number["clone"]), (LOAD, 0, 0, FIRST), (JUMP_SET, 0, 1, NEW_NAMESPACES), refuse, allow]
@@ -188,6 +200,20 @@ def make_filter(
         inner += [(JUMP_EQUAL, 0, 4, int(socket.AF_UNIX)), (LOAD, 0, 0, SECOND), (AND, 0, 0, TYPE_MASK)]
         inner += [(JUMP_EQUAL, 0, 1, socket.SOCK_SEQPACKET), allow]
     return [*body, (JUMP_EQUAL, 0, len(inner) + 2, number["socket"]), (LOAD, 0, 0, FIRST), *inner, refuse, allow]
+
+
+def _keep_open(handle: int, column: int) -> list[Instruction]:
+    """Instructions that refuse to close a descriptor, or to put another file in its place."""
+    refuse = (RETURN, 0, 0, ERRNO | errno.EPERM)
+    allow = (RETURN, 0, 0, ALLOW)
+    body: list[Instruction] = []
+    for argument, calls in CLOSING.items():
+        for both in calls.values():
+            if (found := both[column]) is not None:
+                place = FIRST + 8 * argument
+                body += [(JUMP_EQUAL, 0, 4, found), (LOAD, 0, 0, place), (JUMP_EQUAL, 0, 1, handle), refuse, allow]
+    ranged = [(LOAD, 0, 0, FIRST), (JUMP_ABOVE, 3, 0, handle + 1), (LOAD, 0, 0, SECOND), (JUMP_ABOVE, 0, 1, handle)]
+    return [*body, (JUMP_EQUAL, 0, len(ranged) + 2, CLOSE_RANGE), *ranged, refuse, allow]
 
 
 def leave_keyring() -> bool:

@@ -16,6 +16,7 @@ from workbench.emulator import EmulationFault
 from workbench.emulator.emulation import Emulation
 from workbench.emulator.hook import emulated
 from workbench.executors.jobs.exchange import read_values, write_outputs
+from workbench.executors.jobs.journal import Journal
 from workbench.executors.jobs.replaced import remember_functions
 from workbench.executors.jobs.trials import EMPTY, NOT_FINITE, REFUSABLE, REFUSALS, Run, list_runs
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
@@ -35,7 +36,7 @@ from workbench.executors.workers.outputs import (
 )
 from workbench.problems import loading
 from workbench.problems.counting import ComputeCount
-from workbench.records import Job, Launch, Stage, TorchWork
+from workbench.records import Job, Launch, Stage
 from workbench.toolchain import describe_module
 from workbench.toolchain.compiled import reuse_compiled
 from workbench.wire import Json, to_plain
@@ -46,20 +47,27 @@ NOTICED = ("misaligned", "bad_launch")  # faults with which a GPU ends the progr
 STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
 
 
-def attempt(job: Job, folder: Path, *, gpu: bool = False, connection: socket.socket | None = None) -> Json:
+def attempt(
+    job: Job,
+    folder: Path,
+    *,
+    gpu: bool = False,
+    connection: socket.socket | None = None,
+    journal: Journal | None = None,
+) -> Json:
     """Import and run the candidate in this process. A failure is in the reply.
 
-    On a GPU, `connection` brings the requests (jobs/rpc.py).
+    On a GPU, `connection` brings the requests (jobs/rpc.py). On the emulator, `journal` is told of all work.
     """
     with reuse_compiled(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)) as counts:
-        reply = _attempt(job, folder, gpu, connection)
+        reply = _attempt(job, folder, gpu, connection, journal or Journal(None))
     reply["phases"]["compiling"] = counts["seconds"]  # 0 when all was compiled in an earlier run of the same source
     return reply
 
 
-def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None) -> Json:
+def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None, journal: Journal) -> Json:
     reply: Json = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
-    reply["refusals"], reply["torch"] = [], []
+    reply["refusals"] = []
     source_file = source_path(folder)
     stage: Stage = "import"
     find_replaced = remember_functions()
@@ -74,7 +82,8 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
             gpu_candidate.run_candidate(job, folder, module, reply, connection)
         else:
             for run in list_runs(job):
-                _run_trial(job, folder, module, run, reply, find_replaced)
+                journal.place = run.place
+                _run_trial(job, folder, module, run, reply, find_replaced, journal)
         check_untouched(find_replaced)
     except BaseException as error:  # whatever a candidate raises is its failure
         reply["failure"] = explain_failure(error, source_file, stage)
@@ -92,7 +101,13 @@ def _wait_for_values(path: Path) -> list[Any]:
 
 
 def _run_trial(
-    job: Job, folder: Path, module: ModuleType, run: Run, reply: Json, find_replaced: Callable[[], str]
+    job: Job,
+    folder: Path,
+    module: ModuleType,
+    run: Run,
+    reply: Json,
+    find_replaced: Callable[[], str],
+    journal: Journal,
 ) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     given, first = folder / "given", not reply["trials"]
@@ -105,7 +120,7 @@ def _run_trial(
     calls = [_wait_for_values(given / f"{run.place}-call{call}") for call in range(len(run.values))]
     if special_values.is_left_out(folder, run.place):
         return
-    start, counted = time.perf_counter(), ComputeCount()
+    start, counted = time.perf_counter(), ComputeCount(journal.note_torch)
     with (
         emulated(
             arch=job.arch,
@@ -113,6 +128,8 @@ def _run_trial(
             counters=first,
             source_file=source_path(folder),
             step_limit=STEP_LIMIT,
+            note_launch=journal.note_launch if first else None,
+            note_fault=journal.note_fault,
         ) as emulation,
         torch.no_grad(),
     ):
@@ -144,8 +161,6 @@ def _run_trial(
             return
     seconds = time.perf_counter() - start
     reply["trials"].append([run.case, run.trial, seconds])
-    if run.values != (NOT_FINITE,) and not run.layout and run.case not in REFUSABLE:
-        reply["torch"] += plain_torch_work(run, counted)
     if first:
         reply["phases"]["compile and emulate"] = seconds
         reply["unmapped"] = list(unmapped)
@@ -176,21 +191,6 @@ def _is_own_refusal(error: Exception, source_file: str) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1].filename if frames else ""
     return last.endswith(CONVERSION) or (type(error).__name__ in REFUSALS and last == source_file)
-
-
-def plain_torch_work(run: Run, counted: ComputeCount) -> list[Json]:
-    """What torch did in the calls of a trial as plain data; empty if it did nothing."""
-    calls = len(run.values)
-    if not (counted.bytes or counted.copied):
-        return []
-    work = TorchWork(
-        case=run.case,
-        flops=counted.flops.total() // calls,
-        bytes=counted.bytes.total() // calls,
-        copied=counted.copied // calls,
-        operations=tuple(sorted(counted.bytes, key=lambda name: (-counted.flops[name], -counted.bytes[name]))[:5]),
-    )
-    return [to_plain(work)]
 
 
 def plain_builds(emulation: Emulation, job: Job) -> list[Json]:

@@ -9,9 +9,9 @@ Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "
 or {"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes
 with the line: a socket that the job's worker inherits (jobs/rpc.py).
 
-Out: {"id", "end", "code", "signal", "output", "peak_bytes", "protections", "limit_s", "limit_bytes"} where protections
-are the layers of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory", "disk", "output",
-"processes" or "killed".
+Out: {"id", "end", "code", "signal", "output", "notes", "peak_bytes", "protections", "limit_s", "limit_bytes"} where
+protections are the layers of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory",
+"disk", "output", "processes" or "killed". `notes` is what a candidate's process noted while it ran (jobs/journal.py).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from workbench.executors.jobs import rpc, sandbox, seccomp, usage
+from workbench.executors.jobs.journal import Notes
 from workbench.wire import Json, prepare_conversion
 
 TICK_S, SLOW_TICK_S = 0.03, 0.5
@@ -50,6 +51,7 @@ class Child:
     pid: int
     output: int
     status: int
+    notes: Notes
     deadline: float
     request: Json
     text: bytearray = field(default_factory=bytearray)
@@ -66,23 +68,28 @@ def fork_job(request: Json, connection: int | None = None) -> Child:
     """
     out_read, out_write = os.pipe()
     status_read, status_write = os.pipe()
+    notes_read, notes_write = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(out_read)
             os.close(status_read)
-            _warden(request, out_write, status_write, connection)
+            os.close(notes_read)
+            _warden(request, out_write, status_write, notes_write, connection)
         finally:
             os._exit(70)
     os.close(out_write)
     os.close(status_write)
+    os.close(notes_write)
     if connection is not None:
         os.close(connection)
     os.set_blocking(out_read, False)
-    return Child(request["id"], pid, out_read, status_read, time.monotonic() + request["wall_s"], request)
+    os.set_blocking(notes_read, False)
+    deadline = time.monotonic() + request["wall_s"]
+    return Child(request["id"], pid, out_read, status_read, Notes(notes_read), deadline, request)
 
 
-def _warden(request: Json, out: int, status: int, connection: int | None) -> None:
+def _warden(request: Json, out: int, status: int, notes: int, connection: int | None) -> None:
     sandbox.die_with_parent()
     os.setsid()
     sandbox.adopt_orphans()
@@ -110,9 +117,9 @@ def _warden(request: Json, out: int, status: int, connection: int | None) -> Non
         worker = os.fork()
         if worker == 0:
             sandbox.die_with_parent()
-            report = _keep_only(connection, status)
+            report, notes = _keep_only(connection, status, notes)
             _start_torch_threads()
-            _work(request, left, report)
+            _work(request, left, report, notes)
             os._exit(0)
         if connection is not None:
             os.close(connection)
@@ -125,19 +132,21 @@ def _warden(request: Json, out: int, status: int, connection: int | None) -> Non
     os._exit(0)
 
 
-def _keep_only(connection: int | None, status: int) -> int:
-    """Close every descriptor but standard input, output, error, the connection and `status`.
+def _keep_only(connection: int | None, status: int, notes: int) -> tuple[int, int]:
+    """Close every descriptor but standard input, output, error, the connection, `status` and `notes`.
 
-    `status` has another number then, which is returned.
+    The latter two have other numbers then, which are returned.
     """
     moved = fcntl.fcntl(status, fcntl.F_DUPFD, MOVED)
+    noted = fcntl.fcntl(notes, fcntl.F_DUPFD_CLOEXEC, moved + 1)
     first = rpc.INHERITED_HANDLE
     if connection is not None:
         os.dup2(connection, first)
         first += 1
     os.closerange(first, moved)
-    os.closerange(moved + 1, os.sysconf("SC_OPEN_MAX"))
-    return moved
+    os.closerange(moved + 1, noted)
+    os.closerange(noted + 1, os.sysconf("SC_OPEN_MAX"))
+    return moved, noted
 
 
 def _start_torch_threads() -> None:
@@ -221,12 +230,12 @@ def prepare(role: str) -> None:
             _prepare_candidates()
 
 
-def _work(request: Json, left: sandbox.Left, report: int) -> None:
+def _work(request: Json, left: sandbox.Left, report: int, notes: int) -> None:
     from workbench.executors.workers import worker
 
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    worker.main(request, left, report)
+    worker.main(request, left, report, notes)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -277,7 +286,8 @@ def _watch_bytes(child: Child, tree: list[psutil.Process], resident: int) -> str
 
 
 def drain(child: Child) -> None:
-    """Read what the job printed; past the limit it is dropped, and `watch` ends the job."""
+    """Read what the job noted and printed; what is printed past the limit is dropped, and `watch` ends the job."""
+    child.notes.drain()
     with contextlib.suppress(BlockingIOError, OSError):
         while chunk := os.read(child.output, 1 << 16):
             room = child.request["output_bytes"] + 1 - len(child.text)
@@ -307,6 +317,7 @@ def finish(child: Child) -> Json:
         "code": os.WEXITSTATUS(code) if code is not None and os.WIFEXITED(code) else None,
         "signal": died,
         "output": bytes(child.text).decode(errors="replace"),
+        "notes": child.notes.close(),
         "peak_bytes": child.peak,
         "protections": json.loads(said[0]) if said else [],
         "limit_s": child.request["cpu_s" if end == "cpu" else "wall_s"],
@@ -327,7 +338,10 @@ def serve(channel: socket.socket) -> None:
     connections: deque[int] = deque()  # descriptors in the order of the jobs that they belong to
     buffer = b""
     while True:
-        wanted: list[socket.socket | int] = [channel, *[child.output for child in children.values()]]
+        wanted: list[socket.socket | int] = [
+            channel,
+            *[one for child in children.values() for one in (child.output, child.notes.handle)],
+        ]
         ready, _, _ = select.select(wanted, [], [], _tick(children))
         for child in list(children.values()):
             drain(child)

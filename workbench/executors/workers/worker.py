@@ -13,6 +13,7 @@ from pathlib import Path
 
 from workbench.errors import WorkbenchError
 from workbench.executors.jobs import rpc, sandbox, seccomp
+from workbench.executors.jobs.journal import Journal
 from workbench.executors.workers import trusted
 from workbench.wire import Json
 
@@ -31,20 +32,21 @@ TRUSTED = {
 }
 
 
-def main(request: Json, left: sandbox.Left, report: int) -> None:
+def main(request: Json, left: sandbox.Left, report: int, notes: int) -> None:
     """Carry out the request; `left` says what of its parent's this process has left.
 
-    A role that is confined writes the layers of its sandbox to the descriptor `report`. It is closed before any code of
-    a candidate runs.
+    A candidate on the emulator notes what it does in the descriptor `notes` (jobs/journal.py). A role that is confined
+    writes the layers of its sandbox to the descriptor `report`, which is closed before any code of a candidate runs.
     """
     folder, role = Path(request["folder"]), request["role"]
     if request.get("gpu"):  # before CUDA starts
         os.environ["CUDA_VISIBLE_DEVICES"] = request["gpu"]
     if role in sandbox.CONFINED:
         run = run_candidate if role == "candidate" else profile_candidate
-        reply, target = run(folder, request, left, report), folder / "scratch" / "reply.json"
+        reply, target = run(folder, request, left, report, notes), folder / "scratch" / "reply.json"
     else:
         os.close(report)
+        os.close(notes)
         reply, target = _answer(role, folder), folder / f"reply-{role}.json"
     temporary = target.with_suffix(".tmp")
     temporary.write_text(json.dumps(reply))
@@ -61,27 +63,31 @@ def _answer(role: str, folder: Path) -> Json:
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
 
 
-def run_candidate(folder: Path, request: Json, left: sandbox.Left, report: int) -> Json:
+def run_candidate(folder: Path, request: Json, left: sandbox.Left, report: int, notes: int) -> Json:
     """Confine this process, then import and run the candidate at every case and trial."""
     from workbench.executors.workers.candidate import attempt
 
     job = trusted.read_job(folder)
     connection = rpc.open_inherited() if request.get("connected") else None
-    _confine(folder, request, left, report)
-    return attempt(job, folder, gpu=request.get("device") == "cuda", connection=connection)
+    gpu = request.get("device") == "cuda"
+    if gpu:
+        os.close(notes)
+    _confine(folder, request, left, report, sealed=None if gpu else notes)
+    return attempt(job, folder, gpu=gpu, connection=connection, journal=Journal(None if gpu else notes))
 
 
-def profile_candidate(folder: Path, request: Json, left: sandbox.Left, report: int) -> Json:
+def profile_candidate(folder: Path, request: Json, left: sandbox.Left, report: int, notes: int) -> Json:
     """Confine this process, then let a profiler watch the candidate."""
     from workbench.executors.workers import profile_worker
 
+    os.close(notes)
     job, kept = trusted.read_job(folder), profile_worker.kept_environment()
     _confine(folder, request, left, report)
     return profile_worker.run(job, folder, kept, limit_s=request["wall_s"], namespaces=left.namespaces)
 
 
-def _confine(folder: Path, request: Json, left: sandbox.Left, report: int) -> None:
-    """Confine this process, and say in `report` how far that went.
+def _confine(folder: Path, request: Json, left: sandbox.Left, report: int, sealed: int | None = None) -> None:
+    """Confine this process, and say in `report` how far that went. It can no longer close the descriptor `sealed`.
 
     A process on a GPU may also write to its own folder of /proc, where CUDA names its threads, and to NVIDIA's devices.
     One beside which a tool runs (`loopback`) may see other processes, write to /proc and speak TCP in its own network.
@@ -117,7 +123,7 @@ def _confine(folder: Path, request: Json, left: sandbox.Left, report: int) -> No
         (str(scratch), "/dev/null", *devices),
         network=loopback,
     )
-    filtered = seccomp.refuse_calls(network=loopback, other_processes=loopback, cuda=gpu)
+    filtered = seccomp.refuse_calls(network=loopback, other_processes=loopback, cuda=gpu, sealed=sealed)
     active = {
         sandbox.NAMESPACES: left.namespaces,
         sandbox.PROCESSES: counted,

@@ -1,0 +1,168 @@
+"""What a candidate's process notes while it runs, line by line in a pipe to the worker server.
+
+What is in the pipe cannot be taken back: a candidate that finds the objects which count in its process (through frames,
+the garbage collector, torch's stack of modes) can change them, but not what they noted before. It can neither close the
+pipe nor put another file in its place (seccomp.py). It can add lines: a launch that never was, more work of torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from workbench.executors.jobs.trials import NOT_FINITE, REFUSABLE, Run, list_runs
+from workbench.records import Failure, Job, Launch, TorchWork
+from workbench.wire import Json
+
+LINE_BYTES, LAUNCHES, NAMES = 4096, 100_000, 10_000  # limits of what is kept
+CHUNK = 1 << 16
+UNREADABLE = "what the candidate's process noted of its launches cannot be read"
+
+
+class Journal:
+    """The candidate's side. `place` is the trial to which the notes belong."""
+
+    def __init__(self, handle: int | None) -> None:
+        self.place = ""
+        self._write = _writer(handle)
+
+    def note_torch(self, name: str, flops: int, moved: int, copied: int) -> None:
+        """Note an operation of torch: its FLOPs, and the bytes that it read and wrote, computing or copying."""
+        self._write(["torch", self.place, name, flops, moved, copied])
+
+    def note_launch(self, launch: Launch) -> None:
+        """Note a launch that was emulated."""
+        self._write(["launch", self.place, *describe_launch(launch)])
+
+    def note_fault(self, failure: Failure) -> None:
+        """Note a fault, before an exception tells the candidate of it."""
+        self._write(["fault", self.place, failure.kind, failure.message[:500], failure.line])
+
+
+def describe_launch(launch: Launch) -> tuple[str, int, int]:
+    """Kernel, FLOPs and bytes of global memory that it moved."""
+    total = launch.total
+    return launch.kernel[:500], total.flops, total.global_read_bytes + total.global_write_bytes
+
+
+def _writer(handle: int | None) -> Callable[[Sequence[object]], None]:
+    """A function that writes one line. A process that cannot write ends, because what it does next would go unseen."""
+    dumps, write, leave = json.dumps, os.write, os._exit  # before a candidate is imported
+
+    def write_line(line: Sequence[object]) -> None:
+        if handle is None:
+            return
+        text = dumps(line).encode() + b"\n"
+        try:
+            if write(handle, text) != len(text):
+                leave(70)
+        except OSError:
+            leave(70)
+
+    return write_line
+
+
+@dataclass(slots=True)
+class Notes:
+    """The server's side: reads the pipe `handle`, and sums up what it can trust no more than any text."""
+
+    handle: int
+    torch: dict[str, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(dict))
+    launches: list[list[object]] = field(default_factory=list)
+    faults: list[list[object]] = field(default_factory=list)
+    broken: bool = False
+    _rest: bytes = b""
+
+    def drain(self, chunks: int = 16) -> None:
+        """Read what is there, at most so many chunks."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            for _ in range(chunks):
+                chunk = os.read(self.handle, CHUNK)
+                if not chunk:
+                    return
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in lines:
+                    self._take(line)
+                if len(self._rest) > LINE_BYTES:
+                    self.broken, self._rest = True, b""
+
+    def _take(self, line: bytes) -> None:
+        if self.broken:
+            return
+        try:
+            kind, place, *rest = json.loads(line)
+            if kind == "torch":
+                name, *counts = rest
+                self._add_work(str(place), str(name), counts)
+            elif kind == "launch":
+                kernel, flops, moved = rest
+                self.launches.append([str(place), str(kernel), int(flops), int(moved)])
+            else:
+                what, message, number = rest
+                self.faults.append([str(place), str(what), str(message), None if number is None else int(number)])
+            self.broken = len(self.launches) + len(self.faults) > LAUNCHES
+        except (ValueError, TypeError, RecursionError):
+            self.broken = True
+
+    def _add_work(self, place: str, name: str, counts: Sequence[object]) -> None:
+        flops, moved, copied = (int(str(count)) for count in counts)
+        if min(flops, moved, copied) < 0 or len(self.torch) > NAMES or len(self.torch[place]) > NAMES:
+            raise ValueError(counts)
+        held = self.torch[place].setdefault(name, [0, 0, 0])
+        held[0], held[1], held[2] = held[0] + flops, held[1] + moved, held[2] + copied
+
+    def close(self) -> Json:
+        """Read the rest, close the pipe, and return everything as plain data."""
+        self.drain(1024)
+        os.close(self.handle)
+        broken = self.broken or bool(self._rest)
+        return {"torch": dict(self.torch), "launches": self.launches, "faults": self.faults, "broken": broken}
+
+
+def find_unlike(job: Job, notes: Json, launches: Sequence[Launch]) -> Failure | None:
+    """The failure of a process that noted a fault, or other launches than it answered with. None if it is consistent.
+
+    Faults with other inputs than the problem's own may be refusals of these.
+    """
+    if notes["broken"]:
+        return Failure(stage="integrity", kind="bad_reply", message=UNREADABLE)
+    strict = {run.place for run in list_runs(job) if _is_strict(run)}
+    for place, kind, message, line in notes["faults"]:
+        if place in strict:
+            return Failure(stage="run", kind=kind, message=" ".join(message.split()), line=line)
+    noted = [tuple(rest) for place, *rest in notes["launches"] if place == notes["launches"][0][0]]
+    answered = [describe_launch(launch) for launch in launches]
+    if noted[: len(answered)] != answered:
+        message = "the launches in the answer of the candidate's process are not those that it noted when they ran"
+        return Failure(stage="integrity", kind="bad_reply", message=message)
+    return None
+
+
+def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
+    """What torch did in the calls of each trial with the problem's own inputs; trials without any are left out."""
+    found = []
+    for run in list_runs(job):
+        work = notes["torch"].get(run.place, {})
+        if not work or not _is_strict(run):
+            continue
+        calls = len(run.values)
+        flops, moved = Counter({name: one[0] for name, one in work.items()}), {n: one[1] for n, one in work.items()}
+        computing = [name for name in work if moved[name]]
+        found.append(
+            TorchWork(
+                case=run.case,
+                flops=flops.total() // calls,
+                bytes=sum(moved.values()) // calls,
+                copied=sum(one[2] for one in work.values()) // calls,
+                operations=tuple(sorted(computing, key=lambda name: (-flops[name], -moved[name]))[:5]),
+            )
+        )
+    return tuple(found)
+
+
+def _is_strict(run: Run) -> bool:
+    return run.values != (NOT_FINITE,) and not run.layout and run.case not in REFUSABLE
