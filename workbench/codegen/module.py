@@ -19,6 +19,7 @@ from workbench.language.checks import check, check_bound
 from workbench.language.ir import Binding, Operand, Program, Stage
 from workbench.language.limits import check_limits
 from workbench.language.operation import operands
+from workbench.language.operations.outputs import STORE
 from workbench.language.parser import format_program, parse
 from workbench.language.ranks import check_ranks
 from workbench.language.registry import OPERATIONS
@@ -61,7 +62,7 @@ def emit(program: Program, binding: Binding) -> str:
         launch = LOWERINGS[stage.operation.name](stage, dataclasses.replace(binding, operands=tuple(bound.items())))
         arguments = arguments_of(launch, bound)
         values = [f"{builder.add_launch(launch)}({', '.join(arguments)})"] if launch.entry else arguments
-        forward.append(f"{stage.result} = {values[0]}" if stage.result else f"return {fill_form(binding.form, values)}")
+        forward.append(_statement(stage, binding, values))
         written |= {stage.result} if stage.result else set()
     return write_module(
         builder,
@@ -70,6 +71,13 @@ def emit(program: Program, binding: Binding) -> str:
         constants=constants,
         model=_model_text(binding, "\n".join(forward)),
     )
+
+
+def _statement(stage: Stage, binding: Binding, values: list[str]) -> str:
+    """The statement of forward that a stage is; nothing reads what a store returns."""
+    if stage.operation.name == STORE:
+        return values[0]
+    return f"{stage.result} = {values[0]}" if stage.result else f"return {fill_form(binding.form, values)}"
 
 
 def _note_dtype(stage: Stage, binding: Binding) -> Binding:
