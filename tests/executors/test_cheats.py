@@ -57,7 +57,8 @@ def test_the_gates_page_counts_the_corpus() -> None:
     counted = count_cases()
     assert counted["cheats"] >= 100 and counted["own"] >= 15 and counted["honest"] >= 40
     page = (Path(workbench.__file__).parent / "docs" / "gate.md").read_text()
-    said = f"{counted['cheats']} cheats, of which {counted['own']} are ideas of this project, and {counted['honest']} honest"
+    cheats, own, honest = (counted[name] for name in ("cheats", "own", "honest"))
+    said = f"{cheats} cheats, of which {own} are ideas of this project, and {honest} honest"
     assert said in page, said
     assert len({one.name for one in CHEATS}) == len(CHEATS)
     for one in CHEATS:
