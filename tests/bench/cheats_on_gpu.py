@@ -37,6 +37,7 @@ from workbench.session import Session  # noqa: E402
 
 Case = tuple[str, str, str, str]
 Row = dict[str, object]
+LIMIT_S = 20.0  # of a candidate on a GPU, wall time
 
 FULL, SMALL = (("batch_size", 4096), ("dim", 8192)), (("batch_size", 31), ("dim", 63))
 EMULATOR_ONLY = (  # about faults and memory that only the emulator sees, or far too slow for one run
@@ -189,11 +190,12 @@ def open_session(problem: str, executor: str, root: Path) -> Session:
     return Session.create(found, root=root, name=f"cheats-{problem}", executor=executor, calibrate=False)
 
 
-def judge(session: Session, name: str, source: str) -> Row:
+def judge(session: Session, executor: str, name: str, source: str) -> Row:
     """What became of one candidate that is timed."""
     start = time.monotonic()
     try:
-        verdict = session.edit(source, title=name).trials[-1].verdict
+        job = session.job(session.edit(source, title=name, test=False))
+        verdict = evaluate(replace(job, wall_limit_s=LIMIT_S), executors.choose(executor)).verdict
     except WorkbenchError as error:
         return {"end": "error", "message": str(error), "accepted": False, "seconds": time.monotonic() - start}
     return describe(verdict, start)
@@ -228,7 +230,7 @@ def judge_untimed(given: tuple[Case, str, float]) -> Row | None:
         facts=subject.facts,
         candidate=Candidate(source=source),
         cases=gpu_cases(subject.facts) if executor == "gpu" else small_cases(subject.facts)[:1],
-        wall_limit_s=8.0,
+        wall_limit_s=LIMIT_S if executor == "gpu" else 8.0,
         memory_limit_bytes=8 << 30 if executor == "gpu" else 3 << 29,
         full_sample=False,
     )
@@ -249,7 +251,7 @@ def judge_timed(cases: list[Case], executor: str, end: float) -> Iterator[Row]:
         for name, problem, expected, source in cases:
             if time.monotonic() > end:
                 return
-            yield {"name": name, "problem": problem, "expected": expected, **judge(session, name, source)}
+            yield {"name": name, "problem": problem, "expected": expected, **judge(session, executor, name, source)}
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""What each second of a verdict on a GPU is spent on: the first versions of problems, by request to the processes of the
-run.
+"""What each second of a verdict on a GPU is spent on: the first versions of problems, by request to the processes of
+the run.
 
     python tests/bench/verdict_seconds.py PROBLEM... --out FILE.jsonl [--versions 3] [--precision tf32] [--limit-s 500]
     python tests/bench/verdict_seconds.py --table FILE.jsonl
@@ -7,7 +7,8 @@ run.
 A problem is a name of the package or a file. Each is opened in a session of its own, and its first versions are written
 by the planner and tested, as `cutegen run` does. A row per version: `seconds` from its proposal to its verdict,
 `proposing` of them, `phases` as the outcome has them, and `waits`: the seconds that the run waited for the answer to a
-request, by process and request (`referee expect`, `candidate hand`), with their number. What is in no wait is the host's.
+request, by process and request (`referee expect`, `candidate hand`), with their number. What is in no wait
+is the host's.
 """
 
 from __future__ import annotations

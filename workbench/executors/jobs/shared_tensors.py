@@ -2,8 +2,8 @@
 
 The files are made once for a run, at their full size (gpu/memory.py), and overwritten for each output. As in
 exchange.py, the reader trusts nothing: the reference gives the number of bytes, no link is followed, and no file is
-mapped, because the writer could truncate it. It reads a block at a time (`FileTensor`), so that no copy of the output is
-held beside its reference.
+mapped, because the writer could truncate it. It reads a block at a time (`FileTensor`), so that no copy of the output
+is held beside its reference.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def write(folder: Path, values: Sequence[torch.Tensor]) -> None:
 class FileTensor:
     """A contiguous tensor like `spec` in a file that is open as `handle`; what is asked for is read to `device`.
 
-    A matrix of its elements is `reshape(rows, columns)`, a block of which is read by `[rows, columns]`: whole rows, or a
-    part of one row. Raises `ValueError` if the file has become shorter.
+    A matrix of its elements is `reshape(rows, columns)`, a block of which is read by `[rows, columns]`: whole rows, or
+    a part of one row. Raises `ValueError` if the file has become shorter.
     """
 
     def __init__(self, handle: int, spec: TensorSpec, device: str, shape: tuple[int, ...] | None = None) -> None:
