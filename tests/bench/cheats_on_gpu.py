@@ -72,7 +72,7 @@ ON_GPU = {
     "left_on_a_stream": (
         "refused",
         "side = torch.cuda.Stream()",
-        "with torch.cuda.stream(side):\n    y = kernel(x)\nreturn y",
+        "y = kernel(x)\nwith torch.cuda.stream(side):\n    return y.clone()",
     ),
     "slow_neighbour": (
         "open",
@@ -128,8 +128,9 @@ ON_GPU = {
     ),
     "computed_at_the_hand_over": (
         "refused",
-        "from workbench.executors.jobs import shared_tensors\nput = shared_tensors.write_values = lambda *a, **k: None",
-        "return kernel(x)",
+        "from workbench.executors.jobs import shared_tensors\nput, last = shared_tensors.write, []\n"
+        "def late(folder, values):\n    put(folder, [kernel(last[0])])\nshared_tensors.write = late",
+        "last[:] = [x]\nreturn torch.empty_like(x)",
     ),
     "l2_persisting": (
         "open",

@@ -7,13 +7,14 @@ compiled kernel, on the emulated GPU.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import random
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from workbench.executors.gpu.benchmark import KEPT_TIMED, ROUNDS, Run, round_sha
 from workbench.executors.gpu.contestants import CALLS
 from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs.folder import prepare
-from workbench.executors.jobs.rpc import SocketChannel, derive_seed, requests
+from workbench.executors.jobs.rpc import Ended, SocketChannel, derive_seed, requests
 from workbench.records import Candidate, DeviceState, Job
 
 
@@ -375,32 +376,50 @@ def _process(role: str, folder: Path, connection: socket.socket) -> None:
             )
 
 
-@pytest.mark.slow
-def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path) -> None:
+def planned(job: Job) -> Candidate:
+    """The planner's first kernel."""
     from workbench.proposers.planner import Planner
     from workbench.records import Ask, Proposal
 
-    written = [
-        item for item in Planner().propose(Ask(problem=job.problem, facts=job.facts)) if isinstance(item, Proposal)
-    ]
-    job = replace(job, candidate=written[-1].candidate, trials=1, timed_calls=2, compiled="now")
+    ask = Ask(problem=job.problem, facts=job.facts)
+    return [item for item in Planner().propose(ask) if isinstance(item, Proposal)][-1].candidate
+
+
+@contextlib.contextmanager
+def started(job: Job, root: Path, roles: tuple[str, ...]) -> Iterator[dict[str, SocketChannel]]:
+    """The channels to the processes of a run, which have ended after the block."""
     workers = multiprocessing.get_context("forkserver")  # one process imports torch and CuTe DSL for all of them
     workers.set_forkserver_preload([__name__, "torch", "cutlass.cute", "workbench.emulator"])
     lines, processes = {}, {}
-    for role in ("candidate", "referee", "parent"):
-        (tmp_path / role).mkdir()
-        prepare(tmp_path / role, job)
+    for role in roles:
+        (root / role).mkdir()
+        prepare(root / role, job)
         mine, theirs = socket.socketpair()
         with theirs:
-            processes[role] = workers.Process(target=_process, args=(role, tmp_path / role, theirs), daemon=True)
+            processes[role] = workers.Process(target=_process, args=(role, root / role, theirs), daemon=True)
             processes[role].start()
         lines[role] = SocketChannel(mine, processes[role].is_alive)
-    run = Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], lines["parent"], look=lambda: None)
-    result = run.run()
-    for line in lines.values():
-        line.call({"do": "end"})
-    for process in processes.values():
-        process.join(60)
+    try:
+        yield lines
+    finally:
+        for line in lines.values():
+            with contextlib.suppress(Ended):
+                line.call({"do": "end"})
+        for process in processes.values():
+            process.join(60)
+
+
+def read_reply(root: Path) -> dict[str, Any]:
+    """What the candidate's process says in the end."""
+    return dict(json.loads((root / "candidate" / "scratch" / "reply.json").read_text()))
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path) -> None:
+    job = replace(job, candidate=planned(job), trials=1, timed_calls=2, compiled="now")
+    with started(job, tmp_path, ("candidate", "referee", "parent")) as lines:
+        run = Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], lines["parent"], look=lambda: None)
+        result = run.run()
     assert result.failure is None and [check.passed for check in result.checks] == [True, True, True]
     assert sum(check.timed for check in result.checks) == 2
     assert {name: len(timing.samples_s) for name, timing in result.timings.items()} == {
@@ -411,5 +430,32 @@ def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path
     }
     assert all((timing.call_s or 0) > 0 for timing in result.timings.values())
     assert result.timings["candidate"].median_s > 0 and "H200" in result.timings["candidate"].device
-    reply = json.loads((tmp_path / "candidate" / "scratch" / "reply.json").read_text())
+    reply = read_reply(tmp_path)
     assert reply["failure"] is None and reply["builds"]
+
+
+IN_PLACE_WHEN_TIMED = """
+plain, calls = ModelNew.forward, [0]
+
+
+def forward(self, x):
+    calls[0] += 1
+    y = plain(self, x)
+    if calls[0] > 5:  # after a trial and the calls that warm up
+        x.copy_(y)
+    return y
+
+
+ModelNew.forward = forward
+"""
+
+
+@pytest.mark.slow
+def test_an_input_that_only_timed_calls_change_is_noticed(job: Job, tmp_path: Path) -> None:
+    candidate = planned(job)
+    job = replace(job, candidate=replace(candidate, source=candidate.source + IN_PLACE_WHEN_TIMED), trials=1)
+    job = replace(job, timed_calls=2, compiled="never")
+    with started(job, tmp_path, ("candidate", "referee")) as lines, pytest.raises(Ended):
+        Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], look=lambda: None).run()
+    failure = read_reply(tmp_path)["failure"]
+    assert (failure["stage"], failure["kind"]) == ("check", "input_modified")

@@ -20,11 +20,11 @@ from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import input_seed
 from workbench.executors.workers import effects
 from workbench.executors.workers.initial_state import draw_constants
-from workbench.executors.workers.outputs import OUTPUTS, Rejected, find_case, validate
+from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, find_case, validate
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory
 from workbench.problems import loading
 from workbench.problems.results import flatten_result
-from workbench.records import Job
+from workbench.records import Failure, Job
 from workbench.toolchain import describe_module
 from workbench.wire import Json, to_plain
 
@@ -53,6 +53,11 @@ def reference_model(job: Job, module: ModuleType, case: str, seed: int) -> torch
     if case != job.cases[-1]:
         draw_constants(model, seed)
     return model
+
+
+def mark_tensors(values: list[object]) -> list[str]:
+    """A digest of each tensor among the values."""
+    return [digest([value]) for value in values if isinstance(value, torch.Tensor)]
 
 
 def stopwatch(job: Job, module: ModuleType, model: torch.nn.Module) -> Stopwatch:
@@ -120,6 +125,8 @@ class Runner:
 
     def hand(self, call: int = 0) -> Json:
         """Hand over the outputs of the last trial, or of one call of the last sample."""
+        if not self.values:
+            self._check_inputs(call)
         values = self.values or validate(
             self.job, self.case, dict(zip(self.names, self._timer.outputs[call], strict=True))
         )
@@ -129,6 +136,14 @@ class Runner:
         if self.watch is None and torch.cuda.memory_reserved() > KEPT_BYTES:
             give_back_memory()
         return {}
+
+    def _check_inputs(self, call: int) -> None:
+        """Reject a candidate that changes an input when it is timed; of trials, the referee compares the inputs."""
+        if effects.changes_inputs(self.job.facts):
+            return
+        if self._timer.has_changed_inputs(call, mark_tensors):
+            message = "a timed call changed its inputs, which the reference does not change"
+            raise Rejected(Failure(stage="check", kind="input_modified", message=message))
 
     def warm_up(self, seeds: list[int]) -> Json:
         """Make calls that are not counted. Returns the seconds of one on the device and on the host."""

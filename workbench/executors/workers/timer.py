@@ -94,6 +94,8 @@ class Stopwatch:
         self.graph: Graph | None = None
         self.pad: torch.Tensor | None = None
         self.outputs: list[Values] = []  # of the last timed call, or of all calls of the last replay
+        self.inputs: list[Values] = []  # of the last timed call; a graph has its own
+        self.seed = 0  # of the last sample
         self.touched = 0
 
     def warm_up(self, seeds: list[int]) -> dict[str, float]:
@@ -123,7 +125,7 @@ class Stopwatch:
 
     def time_call(self, seed: int) -> dict[str, float]:
         """One sample: seconds per call on the device, host clock over events, host seconds to enqueue."""
-        self.outputs = []
+        self.outputs, self.inputs, self.seed = [], [], seed
         if self.graph is not None:
             self.graph.fill(self.inputs_of, seed)
             return self._time_on_device(
@@ -138,12 +140,25 @@ class Stopwatch:
         else:
             self.call(inputs)
         said = self._time_on_device(lambda: self.call(inputs), 1, lambda output: [tensors_of(output)])
-        self.touched = _size_bytes(inputs) + _size_bytes(self.outputs[0])
+        self.touched, self.inputs = _size_bytes(inputs) + _size_bytes(self.outputs[0]), [inputs]
         return said
+
+    def has_changed_inputs(self, call: int, mark_of: Callable[[Values], object]) -> bool:
+        """Whether a call of the last sample changed its inputs; `mark_of` digests values. They are freed."""
+        held, seed = self.inputs, self.seed
+        if self.graph is not None:
+            held = self.graph.inputs
+            seed = derive_seed(seed, call % len(held))
+        if not held:
+            return False
+        mark = mark_of(held[call % len(held)])
+        self.inputs = []
+        del held  # the fresh ones take their memory
+        return mark != mark_of(self.inputs_of(seed))
 
     def time_as_called(self, seed: int, count: int) -> list[float]:
         """Seconds from an idle GPU to the end of a call, host time included, for `count` calls on the same inputs."""
-        self.outputs = []
+        self.outputs, self.inputs = [], []
         inputs, taken = self.inputs_of(seed), []
         for _ in range(count):
             if self.flush is not None:
@@ -202,7 +217,7 @@ class Stopwatch:
         """Free the graph, the outputs and the padding."""
         if self.graph is not None:
             self.graph.close()
-        self.graph, self.pad, self.outputs = None, None, []
+        self.graph, self.pad, self.outputs, self.inputs = None, None, [], []
 
 
 class Graph:
