@@ -13,6 +13,7 @@ from workbench.errors import Stopped
 from workbench.executors.gpu.processes import RefereePool, process_ids
 from workbench.executors.jobs import client
 from workbench.executors.jobs.client import Server, server
+from workbench.executors.jobs.rpc import Gone
 
 
 @pytest.fixture
@@ -81,3 +82,16 @@ def test_no_process_is_left_when_the_server_ends(pool: RefereePool, how: str) ->
     workers.close()
     _, left = psutil.wait_procs(family_of, timeout=30)
     assert not left
+
+
+def test_a_process_that_closed_its_connection_is_waited_for_and_one_that_goes_on_is_not(pool: RefereePool) -> None:
+    workers = server()
+    referee = pool.get(workers, "a", None)
+    start = time.monotonic()
+    referee.wait_for_end(0.2)
+    assert time.monotonic() - start < 5 and workers.is_running(referee.number)
+    referee.channel.send({"do": "end"})
+    with pytest.raises(Gone):
+        referee.channel.call({"do": "close"})
+    referee.wait_for_end(50)
+    assert not workers.is_running(referee.number)

@@ -21,13 +21,14 @@ from workbench.executors.gpu.processes import RefereePool, WorkerProcess, proces
 from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import Server, server
 from workbench.executors.jobs.folder import candidate_outcome, disk_limit, prepare
-from workbench.executors.jobs.rpc import Ended
+from workbench.executors.jobs.rpc import Ended, Gone
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Event, Facts, Failure, Job, Outcome, Problem
 from workbench.wire import Json, content_hash
 
 QUIET_S = 3.0  # NVML's utilisation covers less time, so after so many seconds it shows no run of ours
+ENDING_S = 10.0  # that a process may take to end after it closed its connection (inferred: under 1 s with a GPU)
 _POOL = RefereePool()
 _last_run = [float("-inf")]
 
@@ -154,6 +155,8 @@ class GpuExecutor(Executor):
             referee.channel.call({"do": "close"})
         except Ended as ended:
             lost = str(ended)
+            if isinstance(ended, Gone):
+                candidate.wait_for_end(ENDING_S)
         if not workers.is_running(referee.number):
             raise ProblemError(
                 "the process that checks results ended in the middle of a job: is the device's memory full?"

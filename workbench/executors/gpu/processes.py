@@ -6,6 +6,7 @@ import contextlib
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import psutil
 
 from workbench.errors import Stopped, WorkerLost
 from workbench.executors.jobs.client import DISK_BYTES, Server
-from workbench.executors.jobs.rpc import Ended, SocketChannel
+from workbench.executors.jobs.rpc import LOOK_S, Ended, SocketChannel
 
 REFEREE_BYTES = 64 << 30
 
@@ -63,6 +64,15 @@ class WorkerProcess:
         if self.stop is not None and self.stop.is_set():
             raise Stopped
         return self.workers.is_running(self.number)
+
+    def wait_for_end(self, limit_s: float) -> None:
+        """Wait for the end of a process that has closed its connection: what it held on the GPU is freed after that.
+
+        One that goes on is not waited for longer than the limit.
+        """
+        deadline = time.monotonic() + limit_s
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
 
     def end(self) -> None:
         """Kill the process; returns when it is gone."""

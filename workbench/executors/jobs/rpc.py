@@ -35,6 +35,10 @@ class Ended(Exception):
     """The process at the other end has ended, or its reply cannot be read. The message says which."""
 
 
+class Gone(Ended):
+    """The process at the other end has ended, or is about to: it has closed the connection."""
+
+
 class Channel(Protocol):
     """Connection to one process, which sends one reply to each request."""
 
@@ -111,7 +115,7 @@ class SocketChannel:
             except OSError:
                 piece = b""
             if piece == b"":
-                raise Ended("the process ended before it answered")
+                raise Gone("the process ended before it answered")
             data += piece or b""
             now = time.monotonic()
             if now > deadline:
@@ -119,7 +123,7 @@ class SocketChannel:
             if now - looked > LOOK_S:
                 looked = now
                 if not self.alive() and piece is None:
-                    raise Ended("the process ended before it answered")
+                    raise Gone("the process ended before it answered")
         return bytes(data)
 
 
