@@ -2,7 +2,7 @@
 the run.
 
     python tests/bench/verdict_seconds.py PROBLEM... --out FILE.jsonl [--versions 3] [--precision tf32] [--limit-s 500]
-    python tests/bench/verdict_seconds.py --table FILE.jsonl
+    python tests/bench/verdict_seconds.py --table FILE.jsonl [--build after]
 
 A problem is a name of the package or a file. Each is opened in a session of its own, and its first versions are written
 by the planner and tested, as `cutegen run` does. A row per version: `seconds` from its proposal to its verdict,
@@ -88,6 +88,7 @@ def measure(problem: str, arguments: argparse.Namespace) -> list[Json]:
             versions = dict(trial.outcome.versions)
             rows.append(
                 {
+                    "build": arguments.build,
                     "problem": Path(problem).stem,
                     "version": number,
                     "title": version.proposal.title,
@@ -131,9 +132,11 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=500)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--build", default="", help="a label that each row gets, or by which rows are chosen")
     arguments = parser.parse_args()
     if arguments.table:
-        print_table([json.loads(line) for line in arguments.table.read_text().splitlines()])
+        rows = [json.loads(line) for line in arguments.table.read_text().splitlines()]
+        print_table([row for row in rows if row["build"] == arguments.build or not arguments.build])
         return
     trace()
     begun, rows = time.monotonic(), []
