@@ -116,9 +116,8 @@ def test_a_worker_sees_only_the_gpu_of_its_request(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(
         worker.TRUSTED, "inspect", lambda folder: {"sees": os.environ["CUDA_VISIBLE_DEVICES"]}
     )  # a role without CUDA
-    worker.main(
-        {"folder": str(tmp_path), "role": "inspect", "gpu": GPU_B}, sandbox.Left(), os.open(os.devnull, os.O_WRONLY)
-    )
+    report, notes = (os.open(os.devnull, os.O_WRONLY) for _ in range(2))
+    worker.main({"folder": str(tmp_path), "role": "inspect", "gpu": GPU_B}, sandbox.Left(), report, notes)
     assert json.loads((tmp_path / "reply-inspect.json").read_text()) == {"sees": GPU_B}
 
 
