@@ -6,27 +6,15 @@ import functools
 from pathlib import Path
 
 import pytest
+from expected import Expected, check_opened, check_planned
 
 from workbench import Session, problems
 from workbench.problems import inspection
-from workbench.proposers.coverage import find_coverage
-from workbench.records import Opened, record
+from workbench.records import Opened
 
 NEWCOMER = Path(__file__).parent / "newcomer"
 UNWRITTEN = ("masked_cumsum",)  # a running sum of int64
 QUICK = ("dict_outputs", "qkv_split")
-
-
-@record
-class Expected:
-    """What its author knows: sizes, precision, ties, sizes that cannot change, dtypes of inputs and results."""
-
-    sizes: str  # name=value
-    precision: str = "fp32"
-    ties: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ("float32",)
-    outputs: tuple[str, ...] = ("float32",)
 
 
 B16, F16, F32, I64 = "bfloat16", "float16", "float32", "int64"
@@ -221,25 +209,13 @@ def test_every_file_is_expected() -> None:
 @pytest.mark.few(8)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_it_opens_as_its_author_meant_it(name: str) -> None:
-    opened, wanted = load(name), EXPECTED[name]
-    facts = opened.facts
-    full = next(case for case in facts.cases if case.name == "full")
-    assert opened.problem.precision == wanted.precision
-    assert sorted("=".join(sorted(group)) for group in opened.problem.tie) == sorted(
-        "=".join(sorted(tie.split("="))) for tie in wanted.ties
-    )
-    assert {f"{size.name}={size.value}" for size in facts.sizes} == {*wanted.sizes.split()}
-    assert sorted(size.name for size in facts.sizes if not size.varied) == sorted(wanted.kept)
-    assert tuple(spec.dtype for spec in full.inputs) == wanted.inputs
-    assert tuple(spec.dtype for spec in full.outputs) == wanted.outputs
+    check_opened(load(name), EXPECTED[name])
 
 
 @pytest.mark.few(8)
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in UNWRITTEN])
 def test_the_planner_has_a_program_for_it(name: str) -> None:
-    opened = load(name)
-    found = find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200")
-    assert found.program, found.reason
+    check_planned(load(name))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
+from expected import Expected, check_opened, check_planned
 
 from workbench import problems
 from workbench.problems import inspection
@@ -14,24 +15,12 @@ from workbench.proposers.coverage import find_coverage
 from workbench.proposers.planner import list_rungs
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.proposers.recognition.graph import list_torch_names
-from workbench.records import Ask, Opened, record
+from workbench.records import Ask, Opened
 from workbench.views.text.operations import AxisNames
 
 OUTSIDER = Path(__file__).parent / "outsider"
 NO_PROBLEMS = {"_layers"}  # imported by another
 UNWRITTEN = ("kv_cache_write",)
-
-
-@record
-class Expected:
-    """What its author knows: the precision, ties, sizes that cannot change, values of sizes, dtypes of results."""
-
-    sizes: str  # name=value
-    precision: str = "fp32"
-    ties: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ("float32",)
-    outputs: tuple[str, ...] = ("float32",)
 
 
 B16, F16, I64 = "bfloat16", "float16", "int64"
@@ -135,25 +124,13 @@ def test_every_file_is_expected() -> None:
 @pytest.mark.few(8)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_it_opens_as_its_author_meant_it(name: str) -> None:
-    opened, wanted = load(name), EXPECTED[name]
-    facts = opened.facts
-    full = next(case for case in facts.cases if case.name == "full")
-    assert opened.problem.precision == wanted.precision
-    assert sorted("=".join(sorted(group)) for group in opened.problem.tie) == sorted(
-        "=".join(sorted(tie.split("="))) for tie in wanted.ties
-    )
-    assert {f"{size.name}={size.value}" for size in facts.sizes} == {*wanted.sizes.split()}
-    assert sorted(size.name for size in facts.sizes if not size.varied) == sorted(wanted.kept)
-    assert tuple(spec.dtype for spec in full.inputs) == wanted.inputs
-    assert tuple(spec.dtype for spec in full.outputs) == wanted.outputs
+    check_opened(load(name), EXPECTED[name])
 
 
 @pytest.mark.few(8)
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in UNWRITTEN])
 def test_the_planner_has_a_program_for_it(name: str) -> None:
-    opened = load(name)
-    found = find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200")
-    assert found.program, found.reason
+    check_planned(load(name))
 
 
 def test_heads_that_are_split_by_numbers_are_views() -> None:

@@ -19,6 +19,8 @@ from workbench import problems
 from workbench.errors import Stopped, UserError
 from workbench.executors.replay import ReplayExecutor
 from workbench.policies.search import SearchTree, load_strategy
+from workbench.protocols import PLAIN, RunContext
+from workbench.records import Job, Outcome
 from workbench.records.search import SearchBudget, SearchEvent
 from workbench.session import DATABASE, Session
 from workbench.session.searching.candidates import key_of_program
@@ -269,6 +271,9 @@ class RecordedGpu(ReplayExecutor):
     def device_name(self) -> str | None:
         return "H200"
 
+    def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
+        return dataclasses.replace(super().run(job, context), executor=self.name)
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -284,7 +289,18 @@ def test_what_cannot_win_is_not_sent_to_the_gpu(tmp_path: Path) -> None:
             assert version.decision.kind == "reject" and version.decision.reason == node.result.message
         for number in set(tree.tried) - {node.number for node in screened}:
             version = session.version(tree.nodes[number].result.version)
-            assert [trial.outcome.executor for trial in version.trials][-1] == "replay"
+            assert [trial.outcome.executor for trial in version.trials][-1] == "recorded-gpu"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_version_that_was_measured_before_is_not_screened(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path, executor=RecordedGpu(), calibrate=False, name="s") as session:
+        session.judge(session.generate().number)
+        tree = session.search("tree", 4, seed=1)
+        assert tree.trials == 4 and tree.screened > 0
+        assert "by the time model" in "".join(tree.nodes[n].result.message for n in tree.tried)
+        assert {trial.outcome.executor for trial in session.version(1).trials} == {"recorded-gpu"}
 
 
 @pytest.mark.slow

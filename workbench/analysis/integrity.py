@@ -13,18 +13,48 @@ TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
 # tests/corpus/honest move 1.0 of the bytes or more and do 0.9 of the FLOPs or more; fewer FLOPs may be saved (inferred)
 KERNEL_BYTES, KERNEL_FLOPS = 0.5, 0.05
 # operations that a kernel may do without FLOPs: by comparing and selecting
-COMPARISONS = (
-    *("relu", "clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "abs", "neg", "sign", "max", "min"),
-    *("amax", "amin", "aminmax", "maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge", "max_pool2d"),
-    *(
+COMPARISONS = frozenset(
+    [
+        "relu",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "hardtanh",
+        "threshold",
+        "abs",
+        "neg",
+        "sign",
+        "heaviside",
+        "where",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+        "isnan",
+        "isinf",
+        "any",
+        "all",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "aminmax",
+        "maximum",
+        "minimum",
+        "cummax",
+        "cummin",
+        "max_pool2d",
         "max_pool2d_with_indices",
         "max_pool3d_with_indices",
         "adaptive_max_pool2d",
         "segment_reduce",
-        "cummax",
-        "cummin",
-    ),
-    *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "any", "all", "heaviside", "nll_loss_forward"),
+        "nll_loss_forward",
+    ]
 )
 READS_A_PART = ("index", "embedding", "gather", "slice", "select", "take", "narrow", "scatter", "nll_loss")
 # a whole call by the host's clock over its kernels' time by events: below it one of the two is not true (inferred, with
