@@ -21,7 +21,7 @@ from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.tolerance import Tolerance, measure_tolerance
 from workbench.problems import inspection, loading
-from workbench.problems.reference import Reference, run_reference, truncate
+from workbench.problems.reference import Reference, Tf32Products, round_to_nearest, run_reference, truncate
 from workbench.records import Candidate, Job, Precision, Proposal, Trial, Version
 from workbench.records.proposal import HUMAN
 from workbench.views.text import tables
@@ -159,13 +159,54 @@ def test_float32_products_pass_in_any_order_and_half_or_tf32_products_do_not(k: 
 def test_the_tf32_policy_lets_tf32_pass_but_neither_bfloat16_nor_zeros(k: int) -> None:
     subject = product(64, k, "tf32")
     a, b = subject.inputs
-    rounded = [((value.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32) for value in (a, b)]
-    for honest in (truncate(a) @ truncate(b), rounded[0] @ rounded[1], a @ b):
+    for honest in (truncate(a) @ truncate(b), round_to_nearest(a) @ round_to_nearest(b), a @ b):
         found = subject.check(honest)
         assert found["passed"] and found["max_error"] < 0.7
     coarse = subject.check(subject.with_inputs_in(torch.bfloat16))
     assert not coarse["passed"] and coarse["max_error"] > 1.5
     assert not subject.check(torch.zeros(64, 64))["passed"]
+
+
+def grouped_norm_of_convolution(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    values = functional.hardswish(functional.conv3d(x, w))
+    return functional.group_norm(values, 4).mean(dim=(2, 3, 4))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 117, *range(2, 12)])
+def test_tf32_may_truncate_or_round_where_few_elements_show_it(seed: int) -> None:
+    torch.manual_seed(seed)
+    convolution = torch.nn.Conv3d(3, 16, 4, bias=False)
+    w = convolution.weight.detach()
+    torch.manual_seed(1000 + seed)
+    x = torch.rand(5, 3, 7, 9, 9)
+    subject = Subject(grouped_norm_of_convolution, x, w, precision="tf32")
+    for ways in itertools.product((truncate, round_to_nearest), repeat=2):
+        with Tf32Products(*ways):
+            assert subject.check(grouped_norm_of_convolution(x, w))["passed"]
+    coarse = subject.check(subject.with_inputs_in(torch.bfloat16))
+    assert not coarse["passed"] or coarse["max_error"] > 0.7
+    assert not subject.check(grouped_norm_of_convolution(x * 0.9, w))["passed"]
+
+
+def test_one_factor_of_a_tf32_product_may_be_truncated_and_the_other_rounded() -> None:
+    torch.manual_seed(70)
+    linear = torch.nn.Linear(129, 101)
+    torch.manual_seed(1070)
+    x, y = torch.rand(67, 129), torch.rand(67, 101)
+
+    def normed(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        n = functional.layer_norm(functional.linear(x, w, bias), (101,))
+        return (n + y) * y
+
+    w, bias = linear.weight.detach(), linear.bias.detach()
+    subject = Subject(normed, x, w, bias, y, precision="tf32")
+    with Tf32Products(round_to_nearest, truncate):
+        honest = subject.check(normed(x, w, bias, y))
+    assert honest["passed"]
+    wrong = normed(x, w, bias, y)
+    wrong[3, 5] *= 1.2
+    assert not subject.check(wrong)["passed"]
+    assert not subject.check(subject.with_inputs_in(torch.bfloat16))["passed"]
 
 
 def test_the_tf32_policy_is_about_products_alone() -> None:

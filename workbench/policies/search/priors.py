@@ -24,6 +24,7 @@ from workbench.structure.kernels.program_graphs import Attributes, attributes_of
 from workbench.structure.kernels.ranking import ProgramRanker
 
 TREES = 50
+DIGITS = 9  # decimals, in units of log seconds
 FOLDS = 4  # of the calibration
 CAP = 1.5  # log of a slow-down above which all are equally bad: a search does not care how bad (inferred)
 OTHERS = 0.3  # log of how much slower a program is that the planner does not name (inferred)
@@ -121,8 +122,8 @@ def _ratios(ranker: ProgramRanker, rows: Sequence[RankedRow]) -> list[float]:
 
 
 def prior_of(log_speedup: float, deviation: float, source: str) -> Prior:
-    """A prior with this standard deviation."""
-    half = NORMAL_90 * deviation
+    """A prior with this standard deviation. It is rounded, so that it is the same on every processor."""
+    log_speedup, half = round(log_speedup, DIGITS), round(NORMAL_90 * deviation, DIGITS)
     return Prior(log_speedup=log_speedup, low=log_speedup - half, high=log_speedup + half, source=source)
 
 

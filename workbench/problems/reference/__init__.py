@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,13 +36,18 @@ PRODUCTS = {
 }
 TF32_EPS = 2.0**-10
 DROPPED_BITS = ~0x1FFF  # TF32 keeps 10 of float32's 23 bits of mantissa; tensor cores drop the others
+HALF_BIT = 0x1000  # half of the last bit that TF32 keeps
+FEW = 1 << 22  # elements of results up to which TF32's errors are taken from two ways of rounding
+
+Shorten = Callable[[object], object]
 
 
 @dataclass(frozen=True)
 class Reference:
     """Results of one call: `exact` in float64 (integers as they are), `eager` at the problem's precision.
 
-    `eager` is None if torch cannot run it (an operation that the device lacks in 16 bits). `terms` is the number of
+    `eager` is None if torch cannot run it (an operation that the device lacks in 16 bits). Of products in TF32, it is
+    the worst one of several results, element by element, up to FEW elements (see `run_reference`). `terms` is the number of
     terms of the longest sum. `eps` is that of the coarsest floating point among the results of `eager`'s operations;
     TF32's where its products are in TF32.
     """
@@ -53,15 +58,25 @@ class Reference:
     eps: float
 
 
-class TruncatedProducts(UncompiledMode):
-    """Float32 factors of matrix products and convolutions lose 13 bits, as they do on tensor cores under TF32."""
+class Tf32Products(UncompiledMode):
+    """Float32 factors of matrix products and convolutions lose 13 bits, as they do for tensor cores under TF32.
+
+    `first` and `second` shorten the two factors: `truncate` as tensor cores do, or `round_to_nearest` as `cvt.rna.tf32`
+    does before them.
+    """
+
+    def __init__(self, first: Shorten, second: Shorten) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+        self.products = 0  # calls so far
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
-        first = PRODUCTS.get(operation_name(func))
-        if first is not None:
-            args = (*args[:first], *map(truncate, args[first : first + 2]), *args[first + 2 :])
+        at = PRODUCTS.get(operation_name(func))
+        if at is not None:
+            self.products += 1
+            args = (*args[:at], self.first(args[at]), self.second(args[at + 1]), *args[at + 2 :])
         return func(*args, **(kwargs or {}))
 
 
@@ -115,6 +130,17 @@ def truncate(value: object) -> object:
     return (value.view(torch.int32) & DROPPED_BITS).view(torch.float32)
 
 
+def round_to_nearest(value: object) -> object:
+    """A float32 tensor rounded to 10 bits of mantissa, ties away from zero; any other value as it is."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
+        return value
+    rounded = ((value.view(torch.int32) + HALF_BIT) & DROPPED_BITS).view(torch.float32)
+    return rounded.where(value.isfinite(), value)
+
+
+OTHER_WAYS = ((round_to_nearest, round_to_nearest), (truncate, round_to_nearest), (round_to_nearest, truncate))
+
+
 def run_reference(
     model: torch.nn.Module,
     inputs: Sequence[object],
@@ -125,23 +151,42 @@ def run_reference(
 ) -> Reference:
     """Call copies of the model in its own precision and in `wide`, with the same random numbers: `seed`'s.
 
-    TF32 is emulated on every device: cuBLAS does not use it for all shapes.
+    TF32 is emulated on every device: cuBLAS does not use it for all shapes. A kernel may truncate each factor of its
+    products or round it, and the errors of a few elements by one way say little of those by another. So all four ways
+    are tried, and what is furthest from the exact result is kept.
     """
     with torch.no_grad(), _forbid_tf32():
         loading.seed_generators(seed)
+        products = Tf32Products(truncate, truncate)
         with (
             EpsWatch() as watched,
-            TruncatedProducts() if precision == "tf32" else contextlib.nullcontext(),
+            products if precision == "tf32" else contextlib.nullcontext(),
             RecordedDraws() as record,
         ):
             eager = _run_eager(model, inputs)
+        others = []
+        if eager is not None and products.products and sum(value.numel() for value in eager) <= FEW:
+            for ways in OTHER_WAYS:
+                loading.seed_generators(seed)
+                with Tf32Products(*ways):
+                    others.append(_run_eager(model, inputs) or eager)
         widened, values = _widened(model, wide), convert(inputs, wide)
         loading.seed_generators(seed)
         drawn = record.drawn if eager is not None else []
         with TermCount() as count, WidenedDtypes(wide), ReplayedDraws(drawn, wide):
             exact = tensors_of(widened(*values))
+    for other in others:
+        assert eager is not None
+        eager = list(map(_worse, eager, other, exact))
     floor = TF32_EPS if precision == "tf32" else torch.finfo(torch.float32).eps
     return Reference(exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor))
+
+
+def _worse(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Of two results, element by element, the one that is further from `exact`."""
+    if not one.is_floating_point():
+        return one
+    return torch.where((other - exact).abs() > (one - exact).abs(), other, one)
 
 
 def convert(values: Iterable[object], dtype: torch.dtype) -> list[object]:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-
-import numpy
+from statistics import fmean
 
 from workbench.errors import ProgramError
 from workbench.landscapes import Landscape, Row
@@ -30,6 +30,7 @@ from workbench.wire import Json, from_plain
 
 FILE = "kernel_rules.json"
 PROBLEM = ("FLOPs per byte", "log2 of FLOPs", "log2 of bytes", "precision", "problem", "operation")
+DIGITS = 9  # decimals of an effect, so that it is the same on every processor
 LEAST_SUPPORT = 20  # rows of a rule
 LEAST_HERE = 5  # of them in one landscape, for the rule to be told of it
 MOST_WRITTEN = 5  # rules in a prompt
@@ -202,21 +203,21 @@ def measure_rule(slow: Condition, context: Sequence[Condition], rows: Iterable[R
         for one, holds in group:
             if not holds or not fast:
                 continue
-            logs = [float(numpy.log(_time(one.row) / _time(other.row))) for other in fast]
+            logs = [round(math.log(_time(one.row) / _time(other.row)), DIGITS) for other in fast]
             ratios += [(log, _pair(one, other)) for log, other in zip(logs, fast, strict=True)]
-            means.append(float(numpy.mean(logs)))
+            means.append(fmean(logs))
             places.add(one.landscape)
     if not means:
         return None
-    effect = float(numpy.mean(means))
+    effect = round(fmean(means), DIGITS)
     return KernelRule(
         slow=slow,
         context=tuple(context),
         support=len(means),
         landscapes=len(places),
-        effect=float(numpy.exp(effect)),
-        held=float(numpy.mean([log > 0 for log, _ in ratios])),
-        pair=min(ratios, key=lambda item: (abs(item[0] - effect), item[1].slow, item[1].fast))[1],
+        effect=round(math.exp(effect), DIGITS),
+        held=fmean(log > 0 for log, _ in ratios),
+        pair=min(ratios, key=lambda item: (round(abs(item[0] - effect), DIGITS), item[1].slow, item[1].fast))[1],
     )
 
 

@@ -8,6 +8,9 @@ d counts the settings that differ; of two values of one setting, as tile 128x256
 fraction. The offset is not known, and neither is how far the priors can be trusted: `trust` has the mean 1. `deviation`
 is that of the candidate's prior, or `spread` where it has none, times a factor that is fitted with `length` by the
 likelihood of the tries. Of candidates that are no programs no settings are known, and only their priors count.
+
+Libraries of linear algebra round in other ways on other processors. What decides is therefore rounded to DIGITS, so that
+candidates that are equal stay equal, and a search with the same seed makes the same choices everywhere.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from workbench.records.search import SearchCandidate
 Vector = NDArray[np.float64]
 LENGTHS = (2.0, 4.0)
 FACTORS = (0.5, 1.0, 2.0)  # of the candidates' deviations, as LENGTHS a grid that the likelihood chooses from
+DIGITS = 7  # decimals, in units of log seconds; the rounding of the linear algebra is some 1e-11
 OFFSET = 3.0  # standard deviation of the unknown offset: wide, as no time is known before the first try
 
 
@@ -124,8 +128,8 @@ class SearchMemory:
                 half = np.linalg.solve(lower, rest)
                 likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(lower)).sum())
                 likelihood -= 0.5 * math.log(factor) ** 2  # a weak preference for the prior's own deviation
-                if likelihood > likeliest:
-                    likeliest, self.length, self.factor = likelihood, length, factor
+                if round(likelihood, DIGITS) > likeliest:
+                    likeliest, self.length, self.factor = round(likelihood, DIGITS), length, factor
                     self.lower, self.half = lower, half
 
     def predict(self, candidates: Sequence[SearchCandidate]) -> tuple[Vector, Vector]:
@@ -133,7 +137,7 @@ class SearchMemory:
         means, deviations = self._priors(candidates)
         spread = OFFSET**2 + self.settings.trust**2 * self._trusted(means) ** 2 + (self.factor * deviations) ** 2
         if not self.candidates or not candidates:
-            return means, np.sqrt(spread)
+            return means.round(DIGITS), np.sqrt(spread).round(DIGITS)
         rows, known = self.table.of(self.space, candidates)
         width = max(rows.shape[1], self.rows.shape[1])
         distance = _distance(_widen(rows, width), known, _widen(self.rows, width), self.known)
@@ -141,7 +145,8 @@ class SearchMemory:
         cross += OFFSET**2 + self.settings.trust**2 * np.outer(self._trusted(means), self._trusted(self.means))
         solved = np.linalg.solve(self.lower, cross.T)
         found = means + solved.T @ self.half
-        return found, np.sqrt(np.maximum(spread - (solved**2).sum(0), 1e-12))
+        deviation = np.sqrt(np.maximum(spread - (solved**2).sum(0), 1e-12))
+        return found.round(DIGITS), deviation.round(DIGITS)
 
     def _trusted(self, means: Vector) -> Vector:
         """Priors from the mean of those tried: what the factor of the priors scales."""
