@@ -16,6 +16,14 @@ from workbench.views.notebook.panel import Panel
 session = Session.create("softmax", executor="replay")
 session.search("greedy", 12)
 panel = Panel(session)
+take, lost = panel._on_message, []
+def take_all_but_the_first_order(widget, content, buffers):  # the page has to send it again
+    if content["command"] == "steer" and not lost:
+        lost.append(content)
+    else:
+        take(widget, content, buffers)
+panel.on_msg(take, remove=True)
+panel.on_msg(take_all_but_the_first_order)
 panel
 """
 LARGE = """

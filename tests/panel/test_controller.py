@@ -89,6 +89,21 @@ def test_commands_from_another_thread_are_done_on_the_owned_one(session: Session
     panel.close()
 
 
+def test_a_command_that_the_page_sends_again_is_confirmed_and_done_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = Panel(session)
+    confirmed: list[object] = []
+    monkeypatch.setattr(panel, "send", confirmed.append)
+    undone: list[object] = []
+    monkeypatch.setattr(panel.controller, "handle_command", undone.append)
+    for key in ("page-1", "page-1", "page-2"):
+        panel._on_message(panel, {"command": "undo", "id": key}, [])
+    assert confirmed == [{"received": "page-1"}, {"received": "page-1"}, {"received": "page-2"}]
+    assert [message["id"] for message in undone] == ["page-1", "page-2"]
+    panel.close()
+
+
 def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_path: Path) -> None:
     with Session.create("relu", root=tmp_path, executor="emulator", arch="sm_80") as made:
         made.program("elementwise(relu(x)) .threads(32)")

@@ -4,6 +4,7 @@ import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
 import { ownKeys } from "./keys.js";
 import { ModelForm } from "./modelform.js";
+import { Outbox } from "./outbox.js";
 import { advice, choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
 import { SearchTree } from "./searchtree.js";
 import type { Model, Send, State, VersionRow } from "./types.js";
@@ -54,10 +55,10 @@ class View {
   private readonly undo: HTMLButtonElement;
   private readonly open: HTMLButtonElement;
 
-  constructor(private readonly model: Model) {
+  constructor(private readonly model: Model, private readonly outbox: Outbox) {
     const send: Send = (command, values = {}) => {
       if (this.gone) this.showGone();
-      else this.model.send({ command, ...values });
+      else this.outbox.send({ command, ...values });
     };
     // A step is shown as soon as it is asked for; the kernel's own word replaces this.
     const start: Send = (command, values = {}) => {
@@ -83,7 +84,7 @@ class View {
     this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept"));
     this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject"));
     this.undo = button("Undo", { title: "Take back the last decision" }, () => send("undo"));
-    this.open = button("Open again", { class: "cg-primary" }, () => this.model.send({ command: "open" }));
+    this.open = button("Open again", { class: "cg-primary" }, () => this.outbox.send({ command: "open" }));
     this.open.hidden = true;
     this.send = send;
     this.start = start;
@@ -291,7 +292,8 @@ class View {
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   serial += 1;
-  const view = new View(model);
+  const outbox = new Outbox(model);
+  const view = new View(model, outbox);
   const state = () => view.showState();
   const live = () => view.showLive();
   const search = () => view.showSearch();
@@ -306,13 +308,14 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   search();
   live();
   el.append(view.root);
-  model.send({ command: "hello" });
+  outbox.send({ command: "hello" });
   return () => {
     model.off("change:state", state);
     model.off("change:live", live);
     model.off("change:search", search);
     model.off("comm_live_update", gone);
     release();
+    outbox.close();
     view.root.remove();
   };
 }

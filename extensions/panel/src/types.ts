@@ -104,8 +104,8 @@ export interface Model {
   get(name: "state"): State;
   get(name: "live"): Live;
   get(name: "search"): SearchView;
-  on(name: string, callback: () => void): void;
-  off(name: string, callback: () => void): void;
+  on(name: string, callback: (content?: unknown) => void): void;
+  off(name: string, callback: (content?: unknown) => void): void;
   send(content: unknown): void;
 }
 

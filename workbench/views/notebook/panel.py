@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from pathlib import Path
 
 import anywidget
@@ -20,6 +21,7 @@ from workbench.views.notebook import decision_record, labcomm
 from workbench.views.notebook.controller import SessionController, get_controller, kernel_loop
 
 STATIC = Path(__file__).parent / "static"
+RECEIVED = 256  # ids of the last messages, which the page sends again until they are confirmed
 SEND_DELAY_S = 0.1  # changes within this time are sent together
 
 
@@ -45,6 +47,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self._loop, self._thread_id = kernel_loop(), threading.get_ident()
         self._waiting: set[str] = set()
         self._waiting_lock = threading.Lock()
+        self._received: deque[object] = deque(maxlen=RECEIVED)
         self._record: decision_record.DecisionRecord | None = None
         super().__init__(
             state=self.controller.state(), live=self.controller.live_state(), search=self.controller.search_state()
@@ -73,13 +76,23 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     # ---- from the browser ----
 
     def _on_message(self, _widget: object, content: object, _buffers: object) -> None:
-        if isinstance(content, dict):
+        if isinstance(content, dict) and self._is_new(content.get("id")):
             if content.get("command") == "open":
                 self._open_again()
                 return
             if content.get("command") == "hello":
                 self._push({"state", "live", "search"})
             self.controller.handle_command(content)
+
+    def _is_new(self, key: object) -> bool:
+        """Confirm a message to the page; whether it did not come before."""
+        if key is None:
+            return True
+        self.send({"received": key})
+        with self._waiting_lock:
+            known = key in self._received
+            self._received.append(key)
+        return not known
 
     def _open_again(self) -> None:
         """Open the closed session again, as the notebook's session if the magics are loaded, and show it."""
