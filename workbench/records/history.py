@@ -153,6 +153,7 @@ class Ask:
     directives: tuple[str, ...] = ()  # what probes advise on the baseline, in words; empty if they are not shown
     questions: tuple[str, ...] = ()  # "probe: question" of those that a model may ask by its tool `probe`
     diagnosis: Diagnosis | None = None  # of the baseline, from what its test counted
+    learnt: tuple[str, ...] = ()  # what the search that asks has found so far, in sentences
     lessons: tuple[str, ...] = ()  # of this user's earlier sessions, in sentences (workbench/lessons.py)
     rules: tuple[str, ...] = ()  # on recorded times of problems of this kind, in sentences (structure.kernels)
 

@@ -45,16 +45,18 @@ class Proposing:
         chain: ChainSettings | None = None,
         start: Reference | None = None,
         largest_gain_first: bool = False,
+        learnt: tuple[str, ...] = (),
     ) -> Version | None:
         """Make the next version from `start`, else from the baseline. None if the proposer has no further idea.
 
         `depth` counts optimisation steps. `chain` decides from which depth on a language model sees the profile.
+        `learnt`: what a search has found so far.
         """
         proposer = plugins.load("proposer", by)
         base = self.log.version(start) if start is not None else self.log.baseline
         if depth is None:
             depth = base.proposal.depth + 1 if base else 0
-        ask = dataclasses.replace(self.make_ask(base), instruction=instruction, depth=depth)
+        ask = dataclasses.replace(self.make_ask(base), instruction=instruction, depth=depth, learnt=learnt)
         if base is not None and proposer.needs_model and self._shows_profile(chain or ChainSettings(), depth):
             ask = self._add_feedback(ask, base)
         return self._run_proposer(proposer, ask, options, test=test, largest_gain_first=largest_gain_first)

@@ -36,12 +36,12 @@ def _repeated_errors(tree: SearchTree) -> Iterator[str]:
 def _plateaus(tree: SearchTree) -> Iterator[str]:
     walk = tree.walk()
     if tree.best is not None and (idle := len(walk) - 1 - walk.index(tree.best)) >= PLATEAU:
-        yield f"the last {idle} tries gave no gain over node {tree.best.number} ({tree.best_s:.4g} s)"
+        yield f"the last {idle} tries gave no gain over {_name(tree.best)} ({tree.best_s:.4g} s)"
     for node in tree.nodes[1:]:
         tried = [tree.nodes[number] for number in node.children if tree.nodes[number].result is not None]
         own = node.result.time_s if node.result is not None else None
         if own and node.least_s >= own and len(tried) >= PLATEAU:
-            yield f"{len(tried)} changes of node {node.number} gave no gain"
+            yield f"{len(tried)} changes of {_name(node)} gave no gain"
 
 
 def _discoveries(tree: SearchTree, space: Space) -> Iterator[str]:
@@ -68,7 +68,13 @@ def _discoveries(tree: SearchTree, space: Space) -> Iterator[str]:
 def _closed(tree: SearchTree) -> Iterator[str]:
     for node in tree.nodes:
         if node.pruned:
-            yield f"node {node.number} is closed: {node.pruned}"
+            yield f"{_name(node)} is closed: {node.pruned}"
+
+
+def _name(node: SearchNode) -> str:
+    """The node by its number and the version that it became, which is what a model knows."""
+    version = node.result.version if node.result is not None else None
+    return f"node {node.number}" + (f" (v{version})" if version else "")
 
 
 def _count(number: int) -> str:

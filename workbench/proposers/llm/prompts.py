@@ -143,6 +143,7 @@ def _template_values(ask: Ask) -> dict[str, object]:
         "instruction": ask.instruction,
         "kind": ask.facts.kind,
         "profile": ask.profile,
+        "learnt": ask.learnt,
         "lessons": ask.lessons,
         "rules": ask.rules,
         "directives": ask.directives,

@@ -40,15 +40,14 @@ class ModelSpace:
 
     def expand(self, node: SearchNode, tree: SearchTree, should_stop: ShouldStop) -> Sequence[SearchCandidate]:
         """One proposal, () if the proposer has no further idea for the node."""
-        instruction, base = "\n".join(describe_memory(tree, self)), node
+        instruction, base = "", node
         if node.candidate is not None and node.candidate.in_words:
-            instruction = "\n".join(filter(None, (node.candidate.text, instruction)))
-            base = tree.node(node.parent or 0)
+            instruction, base = node.candidate.text, tree.node(node.parent or 0)
         of = self._log.version(base.result.version) if base.result is not None and base.result.version else None
         is_repair = base.result is not None and not base.passed
         kind: CandidateKind = "repair" if is_repair else "idea"
         for _ in range(REPLIES):
-            made = self._find_left_over(of, is_repair, tree) or self._propose(of, is_repair, instruction)
+            made = self._find_left_over(of, is_repair, tree) or self._propose(of, is_repair, instruction, tree)
             if made is None:
                 break
             candidate = write_candidate(made.proposal.candidate, made.proposal.title, kind=kind)
@@ -69,13 +68,15 @@ class ModelSpace:
                 return version
         return None
 
-    def _propose(self, of: Version | None, is_repair: bool, instruction: str) -> Version | None:
+    def _propose(self, of: Version | None, is_repair: bool, instruction: str, tree: SearchTree) -> Version | None:
         for _ in range(REPLIES):
             try:
                 if is_repair and of is not None:
                     return self._proposing.repair(of.number, self._by, self._options, test=False)
                 start = of.number if of is not None else None
-                return self._proposing.generate(self._by, instruction, self._options, test=False, start=start)
+                return self._proposing.generate(
+                    self._by, instruction, self._options, test=False, start=start, learnt=describe_memory(tree, self)
+                )
             except NoUsableReply as reason:
                 self._log.add_event(Event(kind="note", message=str(reason)))
         return None
