@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from workbench.errors import WorkbenchError
 
@@ -26,10 +26,19 @@ def _converter() -> JsonConverter:
 
 
 def prepare_conversion(*kinds: type) -> None:
-    """Make the functions that convert these kinds of records, which takes tens of milliseconds at the first use."""
-    for kind in kinds:
-        _converter().get_unstructure_hook(kind)
-        _converter().get_structure_hook(kind)
+    """Make the functions that convert these kinds of records and the records in them, which takes tens of milliseconds
+    at the first use.
+    """
+    waiting, seen = list(kinds), set[Any]()
+    while waiting:
+        kind = waiting.pop()
+        if kind not in seen and kind is not type(None) and (isinstance(kind, type) or get_args(kind)):
+            seen.add(kind)
+            waiting += get_type_hints(kind).values() if dataclasses.is_dataclass(kind) else get_args(kind)
+    for _ in range(2):  # making some of them drops others
+        for kind in seen:
+            _converter().get_unstructure_hook(kind)
+            _converter().get_structure_hook(kind)
 
 
 def to_plain(record: object) -> Any:

@@ -5,6 +5,7 @@ them. A bound uses the data sheet.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 from dataclasses import replace
@@ -49,6 +50,7 @@ def find(name: str) -> Device:
     return add_calibration(device, calibration.find(device.name))
 
 
+@functools.cache
 def match(name: str) -> Device | None:
     """The device of the table that a driver's name stands for: "NVIDIA H100 80GB HBM3" is the H100.
 

@@ -19,6 +19,7 @@ from cutlass.cutlass_dsl import cuda_jit_executor
 from workbench.analysis import devices
 from workbench.emulator.emulation import ACTIVE, OPERANDS, CompiledModule, Emulation
 from workbench.emulator.execution.launch import DeviceLimits
+from workbench.emulator.host import cuda_bindings
 from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.patches import Patches
 from workbench.emulator.host.virtual_gpu import VirtualGpu
@@ -33,6 +34,16 @@ SHARED_LIMITS = {
     "sm_90a": 232_448,
     "sm_100a": 232_448,
 }
+
+
+def preload() -> None:
+    """Import what the first emulation and the first compiled call import, before a process is forked."""
+    cuda_bindings.preload()
+    names = ["numpy.ctypeslib"]
+    if importlib.util.find_spec("tvm_ffi"):
+        names += ["workbench.emulator.host.tvm_ffi", "cutlass.cute._tvm_ffi_args_spec_converter"]
+    for name in names:
+        importlib.import_module(name)
 
 
 def _find_limits(device: str, arch: str) -> DeviceLimits:

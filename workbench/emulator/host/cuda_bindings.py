@@ -236,6 +236,12 @@ _DRIVER_SUCCEEDS = (
 )  # calls that succeed and do nothing
 
 
+def preload() -> None:
+    """Find the functions to refuse, of which there are many, before a process is forked."""
+    _refusals(driver)
+    _refusals(runtime)
+
+
 def driver_answers(gpu: VirtualGpu) -> Answers:
     """Replacements for `cuda.bindings.driver`."""
     api = _Driver(gpu)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import NoReturn, TypeVar
 
 import cuda.bindings.driver as cuda_driver
@@ -65,6 +66,12 @@ class Patches:
         setattr(owner, name, value)
         self.undo.append(lambda: delattr(owner, name) if old is missing else setattr(owner, name, old))
         return old
+
+    def set_all(self, module: ModuleType, values: Mapping[str, object]) -> None:
+        """Replace many names of a module, all of which it has."""
+        old = {name: getattr(module, name) for name in values}
+        vars(module).update(values)
+        self.undo.append(lambda: vars(module).update(old))
 
     def restore(self) -> None:
         """Undo all patches, the last one first."""
@@ -190,8 +197,7 @@ class Patches:
             (cuda_driver, cuda_bindings.driver_answers(emulation.gpu)),
             (cuda_runtime, cuda_bindings.runtime_answers(emulation.gpu)),
         ):
-            for name, answer in answers.items():
-                self.set(module, name, answer)
+            self.set_all(module, answers)
 
     def _patch_torch(self, emulation: Emulation) -> None:
         answer: object

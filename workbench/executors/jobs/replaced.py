@@ -29,11 +29,28 @@ def _functions() -> Iterator[tuple[dict[str, object], str, object, str]]:
                         yield own, inner, method, f"{full}.{inner}"  # type: ignore[misc]  # it is only read
 
 
+_PREPARED: dict[frozenset[str], Callable[[], str]] = {}
+
+
+def prepare() -> None:
+    """Let `remember_functions` of processes that are forked from this one answer at once, if they import no more."""
+    _PREPARED.clear()
+    _PREPARED[_modules()] = _remember()
+
+
+def _modules() -> frozenset[str]:
+    return frozenset(name for name in sys.modules if name.startswith("workbench."))
+
+
 def remember_functions() -> Callable[[], str]:
     """A function that names what was replaced since now: a function, class or method of the workbench, or its code.
 
     It gives "" if nothing was. Call this before the candidate is imported.
     """
+    return _PREPARED.get(_modules()) or _remember()
+
+
+def _remember() -> Callable[[], str]:
     kept: dict[int, tuple[Callable[[str], object], list[str], list[object], list[str]]] = {}
     functions: dict[int, tuple[FunctionType, CodeType, str]] = {}
     for namespace, name, value, full in _functions():

@@ -90,7 +90,7 @@ def digest(values: Iterable[object]) -> str:
         if isinstance(value, torch.Tensor) and value.is_cuda:
             made.update(str(_device_sum(value)).encode())
         elif isinstance(value, torch.Tensor) and value.numel():
-            made.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            made.update(value.contiguous().reshape(-1).view(torch.uint8).numpy())
     return made.hexdigest()
 
 

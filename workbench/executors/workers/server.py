@@ -31,9 +31,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import psutil
-
-from workbench.executors.jobs import rpc, sandbox, seccomp, usage
+from workbench.executors.jobs import replaced, rpc, sandbox, seccomp, usage
 from workbench.executors.jobs.journal import Notes
 from workbench.wire import Json, prepare_conversion
 
@@ -54,6 +52,7 @@ class Child:
     notes: Notes
     deadline: float
     request: Json
+    tree: usage.Tree
     text: bytearray = field(default_factory=bytearray)
     reason: str = ""
     peak: int = 0
@@ -86,7 +85,7 @@ def fork_job(request: Json, connection: int | None = None) -> Child:
     os.set_blocking(out_read, False)
     os.set_blocking(notes_read, False)
     deadline = time.monotonic() + request["wall_s"]
-    return Child(request["id"], pid, out_read, status_read, Notes(notes_read), deadline, request)
+    return Child(request["id"], pid, out_read, status_read, Notes(notes_read), deadline, request, usage.Tree(pid))
 
 
 def _warden(request: Json, out: int, status: int, notes: int, connection: int | None) -> None:
@@ -111,9 +110,10 @@ def _warden(request: Json, out: int, status: int, notes: int, connection: int | 
             left = sandbox.Left(sandbox.unshare(flags) or sandbox.unshare(sandbox.NEW_NET), user)
         else:
             left = sandbox.Left(sandbox.unshare(sandbox.NEW_NET, user=False))
-    init = os.fork()
+    init = os.fork() if confined else 0  # the first process of a namespace; without one the warden does its work
     if init == 0:
-        sandbox.die_with_parent()
+        if confined:
+            sandbox.die_with_parent()
         worker = os.fork()
         if worker == 0:
             sandbox.die_with_parent()
@@ -124,11 +124,14 @@ def _warden(request: Json, out: int, status: int, notes: int, connection: int | 
         if connection is not None:
             os.close(connection)
         _reap(worker, status)
-    if connection is not None:
-        os.close(connection)
-    os.close(status)
-    os.waitpid(init, 0)
-    _end_orphans()
+        if confined:
+            os._exit(0)
+    else:
+        if connection is not None:
+            os.close(connection)
+        os.close(status)
+        os.waitpid(init, 0)
+    usage.end_orphans()
     os._exit(0)
 
 
@@ -159,27 +162,14 @@ def _start_torch_threads() -> None:
     torch.set_num_threads(torch.get_num_threads())
 
 
-def _end_orphans() -> None:
-    """Kill processes that the worker left. Without a process namespace (CUDA) the warden has adopted them."""
-    me = psutil.Process()
-    while left := me.children(recursive=True):
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, 0)
-
-
 def _reap(worker: int, status: int) -> None:
-    """Be the namespace's init: wait for the worker, reap the rest, report; leaving takes all else down."""
-    while True:
-        try:
+    """Wait for the worker, reap the rest, report. When a namespace's init leaves afterwards, all else in it ends."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
             pid, code = os.wait()
-        except ChildProcessError:
-            os._exit(0)
-        if pid == worker:
-            os.write(status, str(code).encode())
-            os._exit(0)
+            if pid == worker:
+                os.write(status, str(code).encode())
+                return
 
 
 @contextlib.contextmanager
@@ -211,11 +201,14 @@ def _prepare_candidates() -> None:
         import workbench.executors.workers.candidate
         import workbench.executors.workers.profile_worker
         import workbench.executors.workers.referee  # noqa: F401
+        from workbench.emulator import hook
         from workbench.emulator.compiled import tiering
         from workbench.records import Check, Job, KernelBuild, Launch
 
+        hook.preload()
         tiering.preload()
         prepare_conversion(Job, Launch, KernelBuild, Check)
+        replaced.prepare()
 
 
 def prepare(role: str) -> None:
@@ -251,19 +244,18 @@ def watch(child: Child) -> None:
     elif len(child.text) > request["output_bytes"]:
         child.reason = "output"
     else:
-        tree = usage.list_tree(child.pid)
-        resident, spent_s = usage.resident_and_seconds(tree)
-        if len(tree) > request["processes"]:
+        count, resident, spent_s = child.tree.resident_and_seconds()
+        if count > request["processes"]:
             child.reason = "processes"
         elif spent_s > request["cpu_s"]:
             child.reason = "cpu"
         else:
-            child.reason = _watch_bytes(child, tree, resident)
+            child.reason = _watch_bytes(child, resident)
     if child.reason:
         usage.kill_tree(child.pid)
 
 
-def _watch_bytes(child: Child, tree: list[psutil.Process], resident: int) -> str:
+def _watch_bytes(child: Child, resident: int) -> str:
     """Return "memory" or "disk" if more is used than is allowed, else "".
 
     Resident memory counts shared pages again in each process. Only if that is too much, the proportional share is read,
@@ -271,7 +263,7 @@ def _watch_bytes(child: Child, tree: list[psutil.Process], resident: int) -> str
     """
     request, child.ticks = child.request, child.ticks + 1
     if child.ticks % SELDOM == 0 and request["role"] in sandbox.CONFINED:
-        child.held, unlinked = usage.held_files(tree, mappings=request.get("device") != "cuda")
+        child.held, unlinked = usage.held_files(child.tree.members, mappings=request.get("device") != "cuda")
         written = usage.folder_bytes(f"{request['folder']}/scratch", request["disk_bytes"])
         if written + unlinked > request["disk_bytes"]:
             return "disk"
@@ -279,7 +271,7 @@ def _watch_bytes(child: Child, tree: list[psutil.Process], resident: int) -> str
     if used > request["memory_bytes"]:
         if child.ticks % OFTEN:
             return ""
-        share, in_memory = usage.shared_bytes(tree)
+        share, in_memory = usage.shared_bytes(child.tree.members)
         used = share - in_memory + max(in_memory, child.held)
     child.peak = max(child.peak, used)
     return "memory" if used > request["memory_bytes"] else ""
