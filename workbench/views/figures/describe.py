@@ -10,8 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from plotly import graph_objects as go
-
+from workbench.views.figures import objects as go
 from workbench.views.figures.axes import DECADES
 from workbench.views.figures.colours import pick, readable_ink
 from workbench.views.figures.static import LINE, draw_static, legend_rows

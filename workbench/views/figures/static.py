@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from plotly import graph_objects as go
-
+from workbench.views.figures import objects as go
 from workbench.views.figures.axes import Axis
 from workbench.views.figures.colours import pick
 from workbench.views.figures.style import LETTER, QUIET, WIDTH

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from plotly import graph_objects as go
-
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import escape, make_figure, show
 from workbench.views.figures.style import COLOURS, QUIET, colour_of, shorten
 from workbench.views.text.mime_bundle import MimeBundle, render_table

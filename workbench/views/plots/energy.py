@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plotly import graph_objects as go
-
 from workbench.analysis import devices, energy_model
 from workbench.records import Provenance, Version, record
 from workbench.session import Session
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import escape, make_figure, share_labels, show
 from workbench.views.figures.style import COLOURS, QUIET, mark_of
 from workbench.views.text.mime_bundle import MimeBundle, format_joules, format_seconds, render_table

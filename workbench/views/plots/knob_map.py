@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from plotly import graph_objects as go
-
 from workbench.errors import UserError
 from workbench.records import record
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import make_cells, make_figure, show
 from workbench.views.figures.style import MEASURED, PALE
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table

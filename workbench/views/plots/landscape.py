@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from plotly import graph_objects as go
-
 from workbench.analysis import devices, speed_of_light
 from workbench.errors import UserError
 from workbench.landscapes import Landscape
 from workbench.records import Bound, Work
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import escape, make_figure, room_beside, show
 from workbench.views.figures.style import MEASURED, MODELLED, QUIET, ROOF, dash_of
 from workbench.views.plots.heat_map import heat_map

@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from plotly import graph_objects as go
-
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import escape, make_figure, show
 from workbench.views.figures.style import INTENSITIES, MARKS, QUIET, RATES, colour_of, dash_of
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plotly import graph_objects as go
-
 from workbench.probes.directives import describe_measure, format_measure
 from workbench.records import Measure
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import NO_AXIS, ROW, escape, make_figure, make_whole_bars
 from workbench.views.figures.static import draw_static
 from workbench.views.figures.style import COLOURS, shorten

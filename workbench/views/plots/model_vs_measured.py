@@ -10,8 +10,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from plotly import graph_objects as go
-
 from workbench.analysis import devices
 from workbench.errors import UserError
 from workbench.landscapes import Landscape
@@ -21,6 +19,7 @@ from workbench.language.operations.gemm.sm90 import config_of
 from workbench.problems import inspection
 from workbench.proposers.ladders import gemm_hopper_model, gemm_size
 from workbench.records import record
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import make_figure, show
 from workbench.views.figures.style import MEASURED, MODELLED, QUIET, ROOF
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table

@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from plotly import graph_objects as go
-
 from workbench.graphs.batches import Batch, MiniBatches, Policy
 from workbench.graphs.graph import Graph
 from workbench.graphs.locality import CacheModel, EpochLocality, measure_batches, summarise
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import NO_AXIS, make_figure, make_whole_bars, show
 from workbench.views.figures.style import COLOURS, QUIET
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
-
-from plotly import graph_objects as go
 
 from workbench.analysis import devices
 from workbench.analysis import roofline as points_of
 from workbench.analysis.roofline import RooflinePoint
 from workbench.records import Bound
 from workbench.session import Session
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import escape, is_near, make_figure, share_labels, show
 from workbench.views.figures.style import INTENSITIES, MEASURED, MODELLED, QUIET, RATES, ROOF, mark_of
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
@@ -32,7 +32,8 @@ def roofline(session: Session) -> MimeBundle:
     return draw_roofline(points, bound, devices.find(bound.device).copy_bandwidth)
 
 
-def draw_roofline(points: Sequence[RooflinePoint], bound: Bound, copy: float | None) -> MimeBundle:
+@functools.lru_cache(maxsize=4)  # the panel asks for it with each of its states
+def draw_roofline(points: tuple[RooflinePoint, ...], bound: Bound, copy: float | None) -> MimeBundle:
     """Points under the roof of the data sheet, and under that of a copy if one was measured."""
     text, page = _version_table(points, bound, copy)
     described = "; ".join(f"v{p.version} {format_amount(p.rate)}FLOP/s {p.provenance}" for p in points)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy
 from numpy.typing import NDArray
-from plotly import graph_objects as go
 
 from workbench.structure.extras import require
 from workbench.structure.graph import Graph, read_graph
 from workbench.structure.rules import Literal, Rule, TreeNode
+from workbench.views.figures import objects as go
 from workbench.views.figures.colours import readable_ink
 from workbench.views.figures.describe import NO_AXIS, escape, make_figure, show
 from workbench.views.figures.style import LETTER, QUIET, WIDTH, colour_of

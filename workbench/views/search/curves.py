@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from plotly import graph_objects as go
-
 from workbench.errors import UserError
 from workbench.policies.search import SearchTree
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import make_figure, show
 from workbench.views.figures.style import COLOURS, SCREENED, colour_of, dash_of
 from workbench.views.search.outline import summarise

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from plotly import graph_objects as go
-
 from workbench.policies.search import SearchTree
+from workbench.views.figures import objects as go
 from workbench.views.figures.describe import NO_AXIS, escape, make_figure, show
 from workbench.views.figures.style import LETTER, MEASURED, MODELLED, QUIET, ROOF, SCREENED, shorten
 from workbench.views.search.outline import Row, find_rows, fold, summarise
