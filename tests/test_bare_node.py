@@ -145,7 +145,8 @@ from workbench.records import Measure
 known = landscapes.landscapes()
 roofs, peaks = [("DRAM", 4e12, "measured"), ("L2", 8e12, "measured")], [("fp32", 6e13, "data sheet")]
 shown = [heat_map(known["softmax"]), landscape_summary([known["softmax"], known["row_sum"]])]
-shown += [regret_curves("r", {"a": [0.5, 0.1], "b": [0.4, 0.2]}), draw_levels("l", [Point("k", "L2", 2.0, 1e12)], roofs, peaks)]
+shown.append(regret_curves("r", {"a": [0.5, 0.1], "b": [0.4, 0.2]}))
+shown.append(draw_levels("l", [Point("k", "L2", 2.0, 1e12)], roofs, peaks))
 pictures = [one.svg for one in shown] + [draw_measures([Measure(name="m", value=3.0, limit=2.0, unit="x")])]
 print("plotly" in sys.modules, *pictures, sep="\\n")
 """

@@ -117,17 +117,18 @@ def draw_curve(
 
 
 def draw_heat(title: str, rows: Sequence[Heat]) -> MimeBundle:
-    """Source lines in order, each with a bar for its heat behind it; the whole line is in the tooltip."""
+    """Source lines in order, each with a bar for its heat below it; the whole line is in the tooltip."""
     names = [f"{row.line:>4}  {shorten(row.text, 66)}".replace(" ", "\u00a0") for row in rows]
     names = escape(names)
     bars = go.Bar(
         orientation="h",
         x=[row.heat for row in rows],
         y=names,
-        width=0.9,
+        width=0.15,
+        offset=0.34,  # below the text, which stays on the ground of the page
         hovertext=escape([f"{row.line}: {row.text}; {row.note}" for row in rows]),
         hoverinfo="text",
-        marker={"color": COLOURS[1], "opacity": 0.3},
+        marker={"color": COLOURS[1]},
     )
     notes = go.Scatter(
         mode="text",
