@@ -131,6 +131,34 @@ def test_a_problem_is_tuned(node: dict[str, str], tmp_path: Path) -> None:
     assert "1 of 1 configurations ran on the emulator, without times, 1 are correct" in said
 
 
+def test_pictures_are_the_same_without_plotly(node: dict[str, str], tmp_path: Path) -> None:
+    """Such a node writes reports and pictures for others to look at."""
+    script = """
+import sys
+from workbench import landscapes
+from workbench.views.plots.heat_map import heat_map
+from workbench.views.plots.landscape import landscape_summary, regret_curves
+from workbench.views.plots.level_roofline import Point, draw_levels
+from workbench.views.plots.measures import draw_measures
+from workbench.records import Measure
+
+known = landscapes.landscapes()
+roofs, peaks = [("DRAM", 4e12, "measured"), ("L2", 8e12, "measured")], [("fp32", 6e13, "data sheet")]
+shown = [heat_map(known["softmax"]), landscape_summary([known["softmax"], known["row_sum"]])]
+shown.append(regret_curves("r", {"a": [0.5, 0.1], "b": [0.4, 0.2]}))
+shown.append(draw_levels("l", [Point("k", "L2", 2.0, 1e12)], roofs, peaks))
+pictures = [one.svg for one in shown] + [draw_measures([Measure(name="m", value=3.0, limit=2.0, unit="x")])]
+print("plotly" in sys.modules, *pictures, sep="\\n")
+"""
+    said = []
+    for where in (node, {**os.environ, "PYTHONPATH": str(ROOT)}):
+        done = subprocess.run([sys.executable, "-c", script], env=where, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        said.append(done.stdout.partition("\n"))
+    (hidden, _, plain), (seen, _, checked) = said
+    assert (hidden, seen) == ("False", "True") and plain == checked and plain.count("<svg") == 5
+
+
 def test_what_cannot_do_without_says_so(node: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "workbench", "lab", "--folder", str(tmp_path / "lab")]
     done = subprocess.run(command, env=node, cwd=tmp_path, capture_output=True, text=True)

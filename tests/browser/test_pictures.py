@@ -12,7 +12,7 @@ import plotly
 import pytest
 
 from workbench import landscapes
-from workbench.views.plots import colours
+from workbench.views.figures import colours
 from workbench.views.plots.landscape import heat_map
 from workbench.views.plots.level_roofline import Point, draw_levels
 
@@ -71,7 +71,7 @@ def test_numbers_on_cells_can_be_read(sheet: Any, artefacts: Path, ground: str) 
     assert figure is not None
     page = drawn(sheet, artefacts, figure, "heat-map", ground)
     written = page.eval_on_selector_all(
-        ".annotation-text", "nodes => nodes.map(node => [node.textContent, getComputedStyle(node).fill])"
+        ".textpoint text", "nodes => nodes.map(node => [node.textContent, getComputedStyle(node).fill])"
     )
     cells = [value for line in figure["data"][0]["z"] for value in line if value is not None]
     assert len(written) == len(cells) and all(said.rstrip("*†").endswith("s") for said, _ in written)
@@ -79,7 +79,7 @@ def test_numbers_on_cells_can_be_read(sheet: Any, artefacts: Path, ground: str) 
     assert min(cells) == 0 and max(cells) > 1  # from the fastest to more than twice its time
     for place, (_, ink) in zip(cells, written, strict=True):
         black = {"rgb(0, 0, 0)": "#000000", "rgb(255, 255, 255)": "#ffffff"}[ink]
-        ground = colours.blend(1 - place, full, pale) if place <= 1 else colours.blend(place - 1, slow, pale)
+        ground = colours.pick(((0.0, full), (0.5, pale), (1.0, slow)), place / 2)
         assert colours.contrast(black, ground) >= 4.5
 
 
@@ -88,7 +88,7 @@ def test_numbers_stand_on_cells_whose_names_are_numbers(sheet: Any, artefacts: P
     assert figure is not None and all(name.isdigit() for name in figure["data"][0]["x"] if name != "not set")
     page = drawn(sheet, artefacts, figure, "stages", "light")
     plot = page.locator(".nsewdrag").bounding_box()
-    boxes = [node.bounding_box() for node in page.locator(".annotation-text").all()]
+    boxes = [node.bounding_box() for node in page.locator(".textpoint text").all()]
     wide, high = plot["width"] / len(figure["data"][0]["x"]), plot["height"] / len(figure["data"][0]["y"])
     cells = [
         (

@@ -43,9 +43,9 @@ from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Job, Outcome, Problem
 from workbench.session import Session
-from workbench.views.plots import colours
+from workbench.views.figures import colours
+from workbench.views.figures.colours import contrast, readable_ink
 from workbench.views.plots import heat_map as drawing
-from workbench.views.plots.colours import contrast, readable_ink
 from workbench.views.plots.heat_map import varying_settings
 from workbench.views.plots.landscape import heat_map, landscape_summary, regret_curves
 from workbench.views.text import tables
@@ -427,11 +427,9 @@ def test_the_typical_walk_is_the_median() -> None:
 def test_numbers_on_the_cells_of_a_heat_map_can_be_read_on_any_ground(recorded: Path) -> None:
     """Cells are opaque, so that their ground is known; WCAG asks for a contrast of 4.5."""
     shown = heat_map(landscapes.landscapes()["matmul_bf16"], "stages", "cluster")
-    cells = re.findall(
-        r'<rect [^>]*fill="(#[0-9a-f]{6})" stroke[^>]*>.*?</rect><text [^>]*fill="(#[0-9a-f]{6})">',
-        shown.svg,
-        re.DOTALL,
-    )
+    grounds = re.findall(r'<rect [^>]*fill="(#[0-9a-f]{6})">', shown.svg)
+    inks = re.findall(r'<text [^>]*fill="(#[0-9a-f]{6})"', shown.svg)
+    cells = list(zip(grounds, inks, strict=True))
     assert (
         len(cells) > 4
         and "fill-opacity" not in shown.svg
@@ -506,7 +504,7 @@ def test_a_cell_says_what_else_its_configuration_sets(recorded: Path) -> None:
         and split.plotly is not None
         and "* .streamk(yes)" in split.plotly["layout"]["title"]["text"]
     )
-    hover = next(text for line in split.plotly["data"][0]["text"] for text in line if "streamk" in text)
+    hover = next(text for line in split.plotly["data"][0]["hovertext"] for text in line if "streamk" in text)
     assert (
         "100 µs (measured), 1.00x the fastest" in hover
         and ".streamk(yes)" in hover.partition("100 µs")[0]
@@ -563,10 +561,9 @@ def test_curves_and_standing_are_texts_too(recorded: Path) -> None:
     shown = regret_curves("random", {"random": regret(places[0], walk), "nothing correct": (math.inf, math.inf)})
     assert "none correct" in shown.text and json.dumps(shown.plotly)
     said = landscape_summary(places)
-    assert (
-        said.svg.count('text-anchor="end" fill="#3f8f43">') == len(places) + 1 and "faster than its bound" in said.text
-    )  # numbers in a column; times are made up
-    assert "row_sum" in said.text and "torch eager" in said.text and said.svg.count("<rect") == 2 * len(places)
+    assert "faster than its bound" in said.text  # times are made up
+    assert "row_sum" in said.text and "torch eager" in said.text
+    assert said.svg.count("<rect") == 2 * len(places) + 2  # bars, and the two in the legend
 
 
 def test_a_file_that_was_recorded_in_another_precision_says_in_which() -> None:

@@ -184,7 +184,7 @@ def test_energy_against_time_shows_one_provenance_and_the_front(session: Session
     assert [point.version for point in points] == [1, 2, 3] and {point.provenance for point in points} == {"measured"}
     assert [point.version for point in front] == [1, 2]
     shown = energy_plot.plot_energy(session)
-    assert shown.svg.count("<rect") == 3 and "currentColor" in shown.svg and "on the front" in shown.text
+    assert shown.svg.count("<rect") == 3 + 1 and "currentColor" in shown.svg and "on the front" in shown.text
     assert shown.plotly is not None and len(shown.plotly["data"][1]["x"]) == 3
     assert energy_plot.find_points(session.versions, "A100") == ()
 

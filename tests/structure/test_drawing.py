@@ -27,7 +27,7 @@ def test_a_rule_is_drawn_on_an_example_with_its_pattern_highlighted(houses) -> N
     pattern = rule.literals[0].pattern
     assert len(circles) == 25 + 1  # each node, and the outline of the anchor
     assert sum(one.get("r") == "9" for one in circles) == len(pattern.nodes)
-    assert shown.text == str(rule) and len(shown.plotly["data"]) == 4
+    assert shown.text == str(rule) and len(shown.plotly["data"]) == 5
     assert shown.svg == draw_rule(rule, found.graphs).svg
 
 

@@ -70,8 +70,10 @@ def test_bars_have_their_limit_as_a_mark() -> None:
     bar = low.split("  ")[-2].strip()
     assert bar.index("|") == measures.CELLS // 2 and bar.count("█") == measures.CELLS // 4 and "|" not in free
     root = ET.fromstring(measures.draw_measures(found))
-    lines = [node for node in root.iter() if node.tag.endswith("line")]
-    assert len(lines) == 1 and float(lines[0].get("x1", 0)) == measures.LEFT + measures.SPAN / 2
+    marks = [node for node in root.iter() if node.tag.endswith("path")]
+    whole = next(node for node in root.iter() if node.tag.endswith("rect"))
+    middle = float(whole.get("x", 0)) + float(whole.get("width", 0)) / 2
+    assert len(marks) == 1 and marks[0].get("transform", "").startswith(f"translate({middle:.1f} ")
     assert measures.draw_measures([]) == ""
 
 

@@ -39,36 +39,35 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Studied:
 
 
 def test_each_cell_is_the_mean_of_its_seeds(studied: Studied) -> None:
-    figure = draw_knobs(studied).plotly
-    assert len(figure["data"]) == 5
-    rows = figure["data"][0]
+    maps = draw_knobs(studied).plotly["data"][::2]  # each with a trace that writes on its cells
+    assert len(maps) == 5
+    rows = maps[0]
     assert (rows["x"], rows["y"]) == (["0", "1"], ["0.5", "1"])
     for j, p in enumerate((0.5, 1.0)):
         for i, mix in enumerate((0.0, 1.0)):
             own = [r for r in studied.results if r.policy.name == "comm-rand" and r.policy.knobs == (mix, p)]
             assert len(own) == 2
             mean = sum(one.locality.unique_rows for one in own) / 2
-            written = rows["text"][j][i]
+            written = rows["hovertext"][j][i].split(": ")[1].split(" at mix")[0]
             assert float(written.removesuffix(" k")) * (1000 if written.endswith(" k") else 1) == pytest.approx(
                 mean, rel=1e-3
             )
     assert rows["z"][1][0] == 1 and min(map(min, rows["z"])) == 0  # fewest rows at mix 0 and p 1: the best
-    hits = figure["data"][2]
+    hits = maps[2]
     assert hits["z"][1][0] == 1 and hits["z"][0][1] == 0  # and the most hits
 
 
 def test_every_form_has_every_number(studied: Studied) -> None:
     shown = draw_knobs(studied)
     assert shown.text.count("comm-rand") == 8 and "labor" in shown.text and "norand" in shown.text
-    for trace in shown.plotly["data"]:
-        for written in (text for line in trace["text"] for text in line):
-            assert f">{written}</text>" in shown.svg
+    for trace in shown.plotly["data"][1::2]:
+        assert len(trace["text"]) == 4 and all(f">{written}</text>" in shown.svg for written in trace["text"])
     assert shown.svg.count("<rect") == 5 * 4 and "currentColor" in shown.svg
 
 
 def test_without_training_there_are_no_times_and_accuracies(tmp_path: Path) -> None:
     shown = draw_knobs(run_study(SMALL, tmp_path / "rows.jsonl"))
-    assert len(shown.plotly["data"]) == 3 and "—" in shown.text
+    assert len(shown.plotly["data"]) == 2 * 3 and "—" in shown.text
     only = run_study(dataclasses.replace(SMALL, mix=(), baselines=("labor",)), tmp_path / "rows.jsonl")
     with pytest.raises(UserError, match="no pair of mix and p was measured"):
         draw_knobs(only)

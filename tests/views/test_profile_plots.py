@@ -32,7 +32,8 @@ from workbench.records import (
     Version,
     Work,
 )
-from workbench.views.plots import profile, svg
+from workbench.views.figures.axes import round_steps
+from workbench.views.plots import profile
 from workbench.views.text.profile_report import profile_report
 
 KERNEL = KernelMetrics(
@@ -281,7 +282,7 @@ def test_a_whole_profile_says_what_is_missing_and_how_it_was_confined() -> None:
 
 @given(st.floats(1e-9, 1e9), st.integers(2, 8))
 def test_ticks_are_round_and_inside(limit: float, count: int) -> None:
-    found = svg.ticks(limit, count)
+    found = round_steps(0.0, limit, count)
     assert found[0] == 0 and found[-1] <= limit * (1 + 1e-9) and 1 <= len(found) <= count + 1
     if len(found) > 1:
         assert round(found[1] / 10 ** math.floor(math.log10(found[1]) + 1e-9), 6) in (1, 2, 5, 10)

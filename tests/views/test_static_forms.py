@@ -98,7 +98,7 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
         )
         for n, rate in ((1, 1e11), (2, 2e12), (3, 2.01e12))
     )
-    svg = roofline._draw_svg(points, bound, devices.find("H200").copy_bandwidth)
+    svg = roofline.draw_roofline(points, bound, devices.find("H200").copy_bandwidth).svg
     root = ET.fromstring(svg)
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "v1" in texts and "v2, v3" in texts and "ridge 12.5 FLOP/B" in texts
@@ -107,7 +107,7 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
         and any("modelled" in (text or "") for text in texts)
         and not any("version, measured" in (text or "") for text in texts)
     )
-    assert svg == roofline._draw_svg(points, bound, devices.find("H200").copy_bandwidth)
+    assert svg == roofline.draw_roofline(points, bound, devices.find("H200").copy_bandwidth).svg
 
 
 def test_work_without_flops_has_a_roofline_too() -> None:
@@ -134,7 +134,9 @@ def test_work_without_flops_has_a_roofline_too() -> None:
     )
     texts = [
         node.text
-        for node in ET.fromstring(roofline._draw_svg(points, bound, None)).iter("{http://www.w3.org/2000/svg}text")
+        for node in ET.fromstring(roofline.draw_roofline(points, bound, None).svg).iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
     ]
     assert "v1, v2" in texts
 

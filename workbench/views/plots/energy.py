@@ -1,33 +1,19 @@
-"""Joules of a call against its time, for the versions of a session, with the Pareto front: plotly JSON, SVG, HTML table
-and plain text.
-"""
+"""Joules of a call against its time, for the versions of a session, with the Pareto front."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from workbench.analysis import devices, energy_model
 from workbench.records import Provenance, Version, record
 from workbench.session import Session
-from workbench.views.plots.svg import (
-    COLOURS,
-    QUIET,
-    WIDTH,
-    draw_horizontal_rule,
-    draw_svg,
-    draw_text,
-    draw_titled,
-    draw_vertical_rule,
-    figure_layout,
-    html_figure,
-)
+from workbench.views.figures import objects as go
+from workbench.views.figures.describe import escape, make_figure, share_labels, show
+from workbench.views.figures.style import COLOURS, QUIET, mark_of
 from workbench.views.text.mime_bundle import MimeBundle, format_joules, format_seconds, render_table
 
-LEFT, RIGHT, TOP, BOTTOM = 78, WIDTH - 24, 34, 330  # pixels of the plot area
 POINT, FRONT = COLOURS[0], COLOURS[1]
 MARGIN = 0.12  # of the range, on each side of an axis
-TICKS = 5
 
 
 @record
@@ -65,8 +51,7 @@ def draw_points(points: Sequence[EnergyPoint], title: str, note: str) -> MimeBun
     """Points of one provenance, at least one, and their Pareto front."""
     front = find_front(points)
     text, page = _table(points, front, f"{title}; {note}")
-    drawing = _draw(points, front, title)
-    return MimeBundle(text, html=html_figure(drawing, page), svg=drawing, plotly=_make_figure(points, front, title))
+    return show(_make_figure(points, front, title), text, page, "; ".join(point.tip for point in points))
 
 
 def find_points(versions: Sequence[Version], device: str) -> tuple[EnergyPoint, ...]:
@@ -157,114 +142,51 @@ def _explain_intervals(session: Session, points: Sequence[EnergyPoint]) -> str:
     return f"intervals of 90 %; {energy_model.describe_fit(devices.find(session.device))}"
 
 
-class _Axis:
-    """A linear axis over the range of some values with a margin; `start` and `end` are pixels."""
-
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        low, high = min(values), max(values)
-        margin = MARGIN * (high - low or high)
-        self.low, self.high = max(low - margin, 0.0), high + margin
-        self.start, self.end = start, end
-
-    def place(self, value: float) -> float:
-        """The pixel of a value."""
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        """Round values within the range."""
-        raw = (self.high - self.low) / TICKS
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw)
-        first = math.ceil(self.low / step)
-        return [step * n for n in range(first, math.floor(self.high / step) + 1)]
+def _range(values: Sequence[float]) -> list[float]:
+    """The range of an axis: the values with a margin."""
+    low, high = min(values), max(values)
+    margin = MARGIN * (high - low or high)
+    return [max(low - margin, 0.0), high + margin]
 
 
-def _draw(points: Sequence[EnergyPoint], front: Sequence[EnergyPoint], title: str) -> str:
-    across = _Axis([point.seconds for point in points], LEFT, RIGHT)
-    up = _Axis([value for point in points for value in (point.low_joules, point.high_joules)], BOTTOM, TOP)
-    body = [draw_text(8, 16, title, size=13)]
-    for value in across.ticks():
-        x = across.place(value)
-        body.append(
-            draw_vertical_rule(x, TOP, BOTTOM) + draw_text(x, BOTTOM + 16, format_seconds(value), anchor="middle")
-        )
-    for value in up.ticks():
-        y = up.place(value)
-        body.append(
-            draw_horizontal_rule(y, LEFT, RIGHT) + draw_text(LEFT - 6, y + 4, format_joules(value), anchor="end")
-        )
-    body += [_draw_front(front, across, up), *(_draw_point(point, across, up) for point in points)]
-    body.append(draw_text((LEFT + RIGHT) / 2, BOTTOM + 34, f"time of a call ({points[0].provenance})", anchor="middle"))
-    key = "filled: accepted; line: the Pareto front; bars: intervals of the joules"
-    body.append(draw_text(LEFT, BOTTOM + 52, key))
-    return draw_svg(BOTTOM + 62, title, "; ".join(point.tip for point in points), body)
-
-
-def _draw_front(front: Sequence[EnergyPoint], across: _Axis, up: _Axis) -> str:
-    """The front as steps: between two of its versions the faster one needs the more joules."""
-    steps: list[tuple[float, float]] = []
-    for point in front:
-        x, y = across.place(point.seconds), up.place(point.joules)
-        if steps:
-            steps.append((x, steps[-1][1]))
-        steps.append((x, y))
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in steps)
-    return f'<polyline fill="none" stroke="{FRONT}" stroke-width="2" stroke-dasharray="6 3" points="{path}"/>'
-
-
-def _draw_point(point: EnergyPoint, across: _Axis, up: _Axis) -> str:
-    x, y = across.place(point.seconds), up.place(point.joules)
-    bar = (
-        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{up.place(point.low_joules):.1f}" '
-        f'y2="{up.place(point.high_joules):.1f}" stroke="{POINT}"/>'
-    )
-    fill = POINT if point.accepted else "none"
-    outline = f'fill="{fill}" stroke="{POINT}" stroke-width="2"'
-    if point.provenance == "measured":
-        shape = f'rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" {outline}'
-    else:
-        shape = f'circle cx="{x:.1f}" cy="{y:.1f}" r="5" {outline}'
-    return bar + draw_titled(shape, point.tip) + draw_text(x + 9, y - 6, f"v{point.version}")
-
-
-def _make_figure(points: Sequence[EnergyPoint], front: Sequence[EnergyPoint], title: str) -> dict[str, object]:
+def _make_figure(points: Sequence[EnergyPoint], front: Sequence[EnergyPoint], title: str) -> go.Figure:
     kind = points[0].provenance
-    symbol = "square" if kind == "measured" else "circle"
-    data: list[dict[str, object]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "Pareto front",
-            "x": [point.seconds for point in front],
-            "y": [point.joules for point in front],
-            "line": {"color": FRONT, "dash": "dash", "shape": "hv"},
-        },
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "name": f"versions ({kind})",
-            "x": [point.seconds for point in points],
-            "y": [point.joules for point in points],
-            "error_y": {
-                "type": "data",
-                "symmetric": False,
-                "array": [point.high_joules - point.joules for point in points],
-                "arrayminus": [point.joules - point.low_joules for point in points],
-                "color": QUIET,
-            },
-            "text": [f"v{point.version}" for point in points],
-            "textposition": "top right",
-            "hovertext": [point.tip for point in points],
-            "marker": {
-                "color": POINT,
-                "size": 10,
-                "symbol": [symbol if point.accepted else f"{symbol}-open" for point in points],
-            },
-        },
+    across = _range([point.seconds for point in points])
+    up = _range([value for point in points for value in (point.low_joules, point.high_joules)])
+    shares = [
+        [(value - low) / (high - low) for value in values]
+        for values, (low, high) in (([p.seconds for p in points], across), ([p.joules for p in points], up))
     ]
-    xaxis = {"title": {"text": f"time of a call, {kind}"}, "ticksuffix": "s", "tickformat": "~s"}
-    yaxis = {"title": {"text": f"energy of a call, {kind}"}, "ticksuffix": "J", "tickformat": "~s"}
-    layout = figure_layout(
-        title, 400, xaxis=xaxis, yaxis=yaxis, legend={"orientation": "h", "y": 1, "yanchor": "bottom"}
+    steps = go.Scatter(  # between two of its versions the faster one needs the more joules
+        mode="lines",
+        name="Pareto front",
+        x=[point.seconds for point in front],
+        y=[point.joules for point in front],
+        line={"color": FRONT, "dash": "dash", "shape": "hv", "width": 2},
     )
-    return {"data": data, "layout": layout}
+    versions = go.Scatter(
+        mode="markers+text",
+        name=f"version, {kind} (filled: accepted; bar: interval of the joules)",
+        x=[point.seconds for point in points],
+        y=[point.joules for point in points],
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": [point.high_joules - point.joules for point in points],
+            "arrayminus": [point.joules - point.low_joules for point in points],
+            "color": QUIET,
+        },
+        text=share_labels(list(zip(*shares, strict=True)), [f"v{point.version}" for point in points]),
+        textposition="top right",
+        hovertext=escape([point.tip for point in points]),
+        hoverinfo="text",
+        marker={"color": POINT, "size": 10, "symbol": [mark_of(kind, point.accepted) for point in points]},
+    )
+    unit = {"tickformat": "~s"}
+    return make_figure(
+        title,
+        [steps, versions],
+        height=300,
+        xaxis={**unit, "title": {"text": f"time of a call, {kind}"}, "ticksuffix": "s"} | {"range": across},
+        yaxis={**unit, "title": {"text": f"energy of a call, {kind}"}, "ticksuffix": "J", "range": up},
+    )

@@ -11,15 +11,14 @@ from workbench.errors import UserError
 from workbench.landscapes import Landscape, Row
 from workbench.landscapes.keys import format_settings, format_value, settings_of
 from workbench.records import record
-from workbench.views.plots.colours import blend, readable_ink
-from workbench.views.plots.roofline import INK, MEASURED
+from workbench.views.figures.colours import pick
+from workbench.views.figures.describe import make_cells, make_figure, show
+from workbench.views.figures.style import MEASURED, PALE, SLOW, WIDTH
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
 
-CLEAR = "rgba(0,0,0,0)"
 MOST = 14  # values on an axis at most
-# The colours of cells that are twice as slow as the fastest, and MUCH times or more; between them the logarithm counts.
-# Cells are opaque, so their text is readable on light and dark grounds.
-PALE, SLOW = "#c9c9c9", "#b5651d"
+# The colours of the fastest cell, of one that takes twice its time (then the logarithm counts), and of MUCH times.
+SCALE = ((0.0, MEASURED), (0.5, PALE), (1.0, SLOW))
 MUCH = 20.0
 NOT_SET = "not set"
 # Setting that changes the meaning of others -> (mark of cells with it, the settings that it changes, explanation).
@@ -89,18 +88,29 @@ def _omission_notes(
 def _render(
     title: str, notes: list[str], axes: tuple[str, str], columns: list[str], rows: list[str], grid: Grid
 ) -> MimeBundle:
-    """The heat map as text, HTML, SVG and plotly JSON."""
-    lines = [
-        [row or NOT_SET, *(cell.label if cell else "" for cell in line)] for row, line in zip(rows, grid, strict=True)
-    ]
-    head = [f"{axes[1]} \\ {axes[0]}", *(value or NOT_SET for value in columns)]
-    text, page = render_table(head, lines, "; ".join((title, *notes)))
-    return MimeBundle(
-        text,
-        html=page,
-        svg=_draw_svg(title, notes, columns, rows, grid),
-        plotly=_make_figure(title, notes, axes, columns, rows, grid),
+    """The heat map with its table."""
+    names = [value or NOT_SET for value in columns], [value or NOT_SET for value in rows]
+    written = [[cell.label if cell else "" for cell in line] for line in grid]
+    lines = [[name, *line] for name, line in zip(names[1], written, strict=True)]
+    text, page = render_table([f"{axes[1]} \\ {axes[0]}", *names[0]], lines, "; ".join((title, *notes)))
+    z = [[_place_slowdown(cell.slowdown) if cell else None for cell in line] for line in grid]
+    tips = [[_break_lines(cell.tip) if cell else "" for cell in line] for line in grid]
+    key = {
+        "thickness": 14,
+        "title": {"text": "times the<br>fastest", "font": {"size": 11}},
+        "tickvals": [0, 1, _place_slowdown(5.0), 2],
+        "ticktext": ["1", "2", "5", f"{MUCH:.0f} or more"],
+    }
+    axis = {"type": "category", "showgrid": False}
+    figure = make_figure(
+        "\n".join((title, *notes)),
+        make_cells(names, z, (written, tips), SCALE, zmax=2, colorbar=key),
+        height=max(150, 30 * len(rows)) + (40 if len(columns) > 8 else 0),  # for names that plotly turns
+        xaxis={**axis, "title": {"text": axes[0]}},
+        yaxis={**axis, "title": {"text": axes[1]}},
+        right=100,
     )
+    return show(figure, text, page, width=max(WIDTH, 62 * len(columns) + 200))
 
 
 def _spell_values(where: Mapping[str, object]) -> dict[str, str]:
@@ -228,108 +238,9 @@ def _place_slowdown(slow: float) -> float:
 
 def _cell_colour(slow: float) -> str:
     """The colour of a cell: full for the fastest, pale at twice its time, brown at MUCH times or more."""
-    place = _place_slowdown(slow)
-    return blend(1 - place, MEASURED, PALE) if place <= 1 else blend(place - 1, SLOW, PALE)
-
-
-def _draw_svg(title: str, notes: Sequence[str], columns: list[str], rows: list[str], grid: Grid) -> str:
-    wide, high, top = 62, 30, 30 + 14 * len(notes)
-    left = max(110, 12 + 6 * max(map(len, rows)))
-    across = max(left + wide * len(columns) + 10, 12 + 6 * max(map(len, (title, *notes))))
-    ink = f'fill="{INK}"'
-    size = f'viewBox="0 0 {across} {top + high * len(rows) + 34}"'
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="sans-serif" font-size="10">'
-        f"<title>{html.escape(title)}</title>",
-        f'<text x="6" y="16" {ink} font-size="12">{html.escape(title)}</text>',
-    ]
-    out += [
-        f'<text x="6" y="{31 + 14 * n}" {ink} font-size="11">{html.escape(note)}</text>' for n, note in enumerate(notes)
-    ]
-    for j, line in enumerate(grid):
-        label = html.escape(rows[j] or NOT_SET)
-        out.append(f'<text x="{left - 6}" y="{top + high * j + 19}" text-anchor="end" {ink}>{label}</text>')
-        for i, cell in enumerate(line):
-            if cell is not None:
-                shade = _cell_colour(cell.slowdown)
-                box = f'x="{left + wide * i}" y="{top + high * j}" width="{wide - 2}" height="{high - 2}"'
-                centre = f'x="{left + wide * i + wide / 2 - 1}" y="{top + high * j + 18}" text-anchor="middle"'
-                tip = html.escape(cell.tip)
-                out.append(f'<rect {box} fill="{shade}" stroke="{INK}" stroke-opacity=".3"><title>{tip}</title></rect>')
-                out.append(f'<text {centre} fill="{readable_ink(shade)}">{cell.label}</text>')
-    for i, column in enumerate(columns):
-        below = f'x="{left + wide * i + wide / 2}" y="{top + high * len(rows) + 16}" text-anchor="middle"'
-        out.append(f"<text {below} {ink}>{html.escape(column or NOT_SET)}</text>")
-    return "".join(out) + "</svg>"
-
-
-def _make_figure(
-    title: str,
-    notes: Sequence[str],
-    names: tuple[str, str],
-    columns: list[str],
-    rows: list[str],
-    grid: Grid,
-) -> dict[str, object]:
-    x, y = ([value or NOT_SET for value in values] for values in (columns, rows))
-    trace = {
-        "type": "heatmap",
-        "x": x,
-        "y": y,
-        "z": [[round(_place_slowdown(cell.slowdown), 4) if cell else None for cell in line] for line in grid],
-        "zmin": 0,
-        "zmax": 2,
-        "colorscale": [[0, MEASURED], [0.5, PALE], [1, SLOW]],
-        "text": [[_break_lines(cell.tip) if cell else "" for cell in line] for line in grid],
-        "hovertemplate": "%{text}<extra></extra>",
-        "hoverongaps": False,
-        "hoverlabel": {"align": "left"},
-        "colorbar": {
-            "thickness": 14,
-            "title": {"text": "times the<br>fastest"},
-            "tickvals": [0, 1, _place_slowdown(5.0), 2],
-            "ticktext": ["1", "2", "5", f"{MUCH:.0f} or more"],
-        },
-        "xgap": 1,
-        "ygap": 1,
-    }
-    # positions instead of names: plotly reads a category called "4" as the fourth one
-    written_on = [
-        {
-            "x": i,
-            "y": j,
-            "text": cell.label,
-            "showarrow": False,
-            "font": {"color": readable_ink(_cell_colour(cell.slowdown)), "size": 11 if len(columns) < 10 else 10},
-        }
-        for j, line in enumerate(grid)
-        for i, cell in enumerate(line)
-        if cell
-    ]
-    # the standoff keeps the axis title clear of long values; automargin grows with them
-    across, up = ({"type": "category", "automargin": True, "title": {"text": name, "standoff": 12}} for name in names)
-    above = [title.replace("; the", "<br>the", 1), *notes]
-    return {
-        "data": [trace],
-        "layout": figure_layout("<br>".join(above), across, up, 190 + 16 * len(notes) + 28 * len(rows))
-        | {"annotations": written_on, "margin": {"t": 80 + 16 * len(notes), "b": 60}},
-    }
+    return pick(SCALE, _place_slowdown(slow) / 2)
 
 
 def _break_lines(text: str) -> str:
     """HTML with line breaks, because plotly does not wrap text."""
     return "<br>".join(html.escape(part, quote=False) for line in text.splitlines() for part in textwrap.wrap(line, 90))
-
-
-def figure_layout(title: str, x: dict[str, object], y: dict[str, object], height: int) -> dict[str, object]:
-    """The layout of a plotly figure for light and dark grounds. `x` and `y` add to the axes."""
-    axis = {"gridcolor": "rgba(128,128,128,.25)", "color": INK}
-    return {
-        "title": {"text": title, "font": {"size": 12}},
-        "paper_bgcolor": CLEAR,
-        "plot_bgcolor": CLEAR,
-        "font": {"color": INK},
-        "height": height,
-        "xaxis": axis | x,
-        "yaxis": axis | y,
-    }

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UserError
 from workbench.records import record
-from workbench.views.plots.colours import blend, readable_ink
-from workbench.views.plots.heat_map import PALE
-from workbench.views.plots.roofline import MEASURED
-from workbench.views.plots.svg import QUIET, WIDTH, draw_svg, draw_text, draw_titled, figure_layout, html_figure
+from workbench.views.figures import objects as go
+from workbench.views.figures.describe import make_cells, make_figure, show
+from workbench.views.figures.style import MEASURED, PALE
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 
 if TYPE_CHECKING:
     from workbench.graphs.study import Studied
     from workbench.graphs.training import Result
 
-CELL_HEIGHT, TITLE_HEIGHT, AXIS_HEIGHT = 26, 40, 34
-LEFT = 52  # pixels for the values of p
+SCALE = ((0.0, PALE), (1.0, MEASURED))
+CELL_HEIGHT, HEAD_HEIGHT, AXIS_HEIGHT = 26, 26, 40  # pixels of a row, and above and below a map
 
 
 @record
@@ -81,7 +80,7 @@ class Panel:
 
 
 def draw_knobs(studied: Studied) -> MimeBundle:
-    """The maps as SVG and plotly JSON, and all results as text and HTML. Raises `UserError` without a pair."""
+    """The maps, and all results as text and HTML. Raises `UserError` without a pair."""
     pairs: dict[tuple[float, float], list[Result]] = {}
     for result in studied.results:
         if result.policy.name == "comm-rand":
@@ -98,13 +97,12 @@ def draw_knobs(studied: Studied) -> MimeBundle:
     )
     text, page = _table(studied.results, f"{title}; {note}")
     labels = [f"{value:g}" for value in columns], [f"{value:g}" for value in rows]
-    drawing = _draw_svg(title, note, *labels, panels)
-    return MimeBundle(
-        text,
-        html=html_figure(drawing, page),
-        svg=drawing,
-        plotly=_make_figure(title, note, *labels, panels),
+    described = "; ".join(
+        f"{panel.knob.name}: {panel.knob.write(panel.values[0][0])} at mix {labels[0][0]}, p {labels[1][0]}, "
+        f"{panel.knob.write(panel.values[-1][-1])} at mix {labels[0][-1]}, p {labels[1][-1]}"
+        for panel in panels
     )
+    return show(_make_figure(f"{title}\n{note}", *labels, panels), text, page, described)
 
 
 def _make_panel(
@@ -137,84 +135,32 @@ def _cells(result: Result) -> list[str]:
     return [*cells, f"epoch {reached[0]}, {format_seconds(reached[1])}" if reached else "—"]
 
 
-def _draw_svg(title: str, note: str, columns: list[str], rows: list[str], panels: Sequence[Panel]) -> str:
+def _make_figure(title: str, columns: list[str], rows: list[str], panels: Sequence[Panel]) -> go.Figure:
+    """Maps beside and below each other, each with axes of its own; plotly's rows count from below."""
     across = 2 if len(columns) <= 5 else 1
-    wide = (WIDTH - 20 * (across - 1)) / across
-    high = TITLE_HEIGHT + CELL_HEIGHT * len(rows) + AXIS_HEIGHT
-    body = [draw_text(4, 16, title, size=13), draw_text(4, 32, note)]
-    for number, panel in enumerate(panels):
-        left, top = (wide + 20) * (number % across), 40 + high * (number // across)
-        body.append(_draw_panel(panel, left, top, wide, columns, rows))
-    described = "; ".join(
-        f"{panel.knob.name}: {panel.knob.write(panel.values[0][0])} at mix {columns[0]}, p {rows[0]}, "
-        f"{panel.knob.write(panel.values[-1][-1])} at mix {columns[-1]}, p {rows[-1]}"
-        for panel in panels
-    )
-    return draw_svg(44 + high * -(-len(panels) // across), title, described, body)
-
-
-def _draw_panel(panel: Panel, left: float, top: float, wide: float, columns: list[str], rows: list[str]) -> str:
-    out = [draw_text(left + 4, top + 20, panel.knob.name, size=12)]
-    cell = (wide - LEFT) / len(columns)
-    for j, (p, line) in enumerate(zip(rows, panel.values, strict=True)):
-        y = top + TITLE_HEIGHT - 10 + CELL_HEIGHT * j
-        out.append(draw_text(left + LEFT - 6, y + 17, f"p {p}", anchor="end"))
-        for i, value in enumerate(line):
-            shade, x = blend(panel.goodness(value), MEASURED, PALE), left + LEFT + cell * i
-            box = f'rect x="{x:.1f}" y="{y}" width="{cell - 2:.1f}" height="{CELL_HEIGHT - 2}" fill="{shade}"'
-            tip = f"{panel.knob.name}: {panel.knob.write(value)} at mix {columns[i]}, p {p}"
-            out.append(draw_titled(box, tip))
-            ink = f' style="fill:{readable_ink(shade)};pointer-events:none"'
-            out.append(draw_text(x + cell / 2 - 1, y + 16, panel.knob.write(value), anchor="middle", more=ink))
-    below = top + TITLE_HEIGHT + CELL_HEIGHT * len(rows) + 6
-    out += [
-        draw_text(left + LEFT + cell * (i + 0.5) - 1, below, f"mix {mix}", anchor="middle")
-        for i, mix in enumerate(columns)
-    ]
-    return "".join(out)
-
-
-def _make_figure(
-    title: str, note: str, columns: list[str], rows: list[str], panels: Sequence[Panel]
-) -> dict[str, object]:
-    """Maps below each other, each with axes of its own; plotly's rows count from below."""
-    count = len(panels)
-    high = 1 / count
-    data: list[dict[str, object]] = []
-    axes: dict[str, object] = {}
-    written: list[dict[str, object]] = []
+    high = HEAD_HEIGHT + CELL_HEIGHT * len(rows) + AXIS_HEIGHT
+    whole = high * -(-len(panels) // across)
+    traces: list[Any] = []
+    axes: dict[str, Any] = {}
+    heads: list[dict[str, object]] = []
     for number, panel in enumerate(panels):
         mark = str(number + 1) if number else ""
-        upper = 1 - number * high
-        domain = [upper - high + 0.32 * high, upper - 0.14 * high]
-        look = {"type": "category", "color": QUIET, "showgrid": False}
-        axes[f"xaxis{mark}"] = {**look, "anchor": f"y{mark}", "title": {"text": "mix", "standoff": 2}}
-        axes[f"yaxis{mark}"] = {**look, "anchor": f"x{mark}", "domain": domain, "title": {"text": "p"}}
-        lines = panel.values[::-1]
-        data.append(
-            {
-                "type": "heatmap",
-                "xaxis": f"x{mark}",
-                "yaxis": f"y{mark}",
-                "x": columns,
-                "y": rows[::-1],
-                "z": [[panel.goodness(value) for value in line] for line in lines],
-                "zmin": 0,
-                "zmax": 1,
-                "colorscale": [[0, PALE], [1, MEASURED]],
-                "showscale": False,
-                "xgap": 1,
-                "ygap": 1,
-                "text": [[panel.knob.write(value) for value in line] for line in lines],
-                "hovertemplate": f"mix %{{x}}, p %{{y}}: %{{text}}<extra>{panel.knob.name}</extra>",
-            }
+        left, top = (number % across) * 0.54, whole - high * (number // across) - HEAD_HEIGHT
+        up = [(top - CELL_HEIGHT * len(rows)) / whole, top / whole]
+        look = {"type": "category", "showgrid": False}
+        sides = {"domain": [left, left + (0.46 if across == 2 else 1.0)], "title": {"text": "mix"}}
+        axes[f"xaxis{mark}"] = {**look, "anchor": f"y{mark}", **sides}
+        axes[f"yaxis{mark}"] = {**look, "anchor": f"x{mark}", "domain": up, "title": {"text": "p"}}
+        lines, name = panel.values[::-1], panel.knob.name
+        written = [[panel.knob.write(value) for value in line] for line in lines]
+        tips = [
+            [f"{name}: {said} at mix {mix}, p {p}" for mix, said in zip(columns, line, strict=True)]
+            for p, line in zip(rows[::-1], written, strict=True)
+        ]
+        z = [[panel.goodness(value) for value in line] for line in lines]
+        traces += make_cells(
+            (columns, rows[::-1]), z, (written, tips), SCALE, showscale=False, xaxis=f"x{mark}", yaxis=f"y{mark}"
         )
-        head = {"text": panel.knob.name, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0}
-        written.append({**head, "y": domain[1], "yanchor": "bottom", "font": {"color": QUIET, "size": 12}})
-        for j, line in enumerate(lines):
-            for i, value in enumerate(line):
-                ink = {"color": readable_ink(blend(panel.goodness(value), MEASURED, PALE)), "size": 11}
-                at = {"x": i, "y": j, "xref": f"x{mark}", "yref": f"y{mark}", "showarrow": False}
-                written.append({**at, "text": panel.knob.write(value), "font": ink})
-    layout = figure_layout(f"{title}<br>{note}", 90 + count * (96 + 26 * len(rows)))
-    return {"data": data, "layout": layout | axes | {"annotations": written, "margin": {"t": 60, "l": 60, "b": 10}}}
+        head = {"text": name, "font": {"size": 12}, "showarrow": False, "xref": "paper", "yref": "paper"}
+        heads.append({**head, "x": left, "xanchor": "left", "y": up[1], "yanchor": "bottom"})
+    return make_figure(title, traces, height=whole, annotations=heads, **axes)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from workbench.probes.directives import describe_measure, format_measure
 from workbench.records import Measure
-from workbench.views.plots import svg
+from workbench.views.figures import objects as go
+from workbench.views.figures.describe import NO_AXIS, ROW, escape, make_figure, make_whole_bars
+from workbench.views.figures.static import draw_static
+from workbench.views.figures.style import COLOURS, shorten
 
-LEFT, SPAN = 210, 300  # pixels of the names and of the longest bar
 CELLS = 24  # characters of the longest bar
-PASSED, WITHIN = svg.COLOURS[1], svg.COLOURS[0]
 
 
 def _whole(measure: Measure) -> float:
@@ -28,25 +29,33 @@ def draw_measures(measures: Sequence[Measure]) -> str:
     """An SVG drawing with a bar for each measure and a mark at its limit; "" without measures."""
     if not measures:
         return ""
-    body = []
-    for n, measure in enumerate(measures):
-        y, whole = 2 + n * svg.ROW, _whole(measure)
-        length = SPAN * min(max(measure.value / whole, 0.0), 1.0)
-        row = f'x="{LEFT}" y="{y + 3}" height="{svg.ROW - 7}"'
-        body.append(svg.draw_text(0, y + 14, svg.shorten(measure.name, 36)))
-        body.append(f'<rect {row} width="{SPAN}" fill="currentColor" fill-opacity=".1"/>')
-        tip = f"{measure.name}: {_note(measure)}"
-        body.append(svg.draw_titled(f'rect {row} width="{length:.1f}" fill="{WITHIN}"', tip))
-        if measure.limit is not None:
-            at = LEFT + SPAN * min(measure.limit / whole, 1.0)
-            mark = f' stroke="{PASSED}" stroke-width="3"'
-            body.append(
-                f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y}" y2="{y + svg.ROW - 1}"{mark}>'
-                f"<title>limit {format_measure(measure.limit, measure.unit)}</title></line>"
-            )
-        body.append(svg.draw_text(LEFT + SPAN + 8, y + 14, _note(measure)))
-    described = "; ".join(f"{measure.name} {_note(measure)}" for measure in measures)
-    return svg.draw_svg(4 + svg.ROW * len(measures), "the counters behind the advice", described, body, size=12)
+    names = escape([shorten(measure.name, 36) for measure in measures])
+    notes = [_note(measure) for measure in measures]
+    bars = go.Bar(
+        orientation="h",
+        x=[min(max(measure.value / _whole(measure), 0.0), 1.0) for measure in measures],
+        y=names,
+        width=0.7,
+        hovertext=escape([f"{measure.name}: {note}" for measure, note in zip(measures, notes, strict=True)]),
+        marker={"color": COLOURS[0]},
+    )
+    limited = [(name, measure) for name, measure in zip(names, measures, strict=True) if measure.limit is not None]
+    limits = go.Scatter(
+        mode="markers",
+        x=[min((measure.limit or 0.0) / _whole(measure), 1.0) for _, measure in limited],
+        y=[name for name, _ in limited],
+        hovertext=[f"limit {format_measure(measure.limit or 0.0, measure.unit)}" for _, measure in limited],
+        marker={"symbol": "line-ns-open", "size": ROW - 2, "color": COLOURS[1]},
+    )
+    figure = make_figure(
+        "",
+        [make_whole_bars(names, notes), bars, limits],
+        height=ROW * len(measures),
+        xaxis={**NO_AXIS, "range": [0, 1]},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+        right=200,
+    )
+    return draw_static(figure, "the counters behind the advice: " + "; ".join(map(describe_measure, measures)))
 
 
 def write_measures(measures: Sequence[Measure]) -> list[str]:

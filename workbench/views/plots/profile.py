@@ -15,7 +15,9 @@ from workbench.analysis.time_model import fitted_model, terms
 from workbench.errors import UserError
 from workbench.profilers.counters import CounterProfiler
 from workbench.records import KernelMetrics, LineProfile, Profile, kernel_function
-from workbench.views.plots import svg
+from workbench.views.figures.describe import Bar, show_bars
+from workbench.views.figures.style import COLOURS, shorten
+from workbench.views.plots import charts
 from workbench.views.plots.level_roofline import Point, draw_levels
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
 
@@ -27,7 +29,7 @@ MOST_BLOCKS = 400  # in the timeline
 
 def short_kernel_name(name: str) -> str:
     """The name of a CuTe DSL kernel without the encoded types of its arguments."""
-    return svg.shorten(kernel_function(name), 40)
+    return shorten(kernel_function(name), 40)
 
 
 def _busiest_kernel(found: Profile) -> KernelMetrics | None:
@@ -122,9 +124,9 @@ def pipes(found: Profile) -> MimeBundle | None:
     if kernel.provenance == "counted" and kernel.modelled_s:
         parts = [(name, share * kernel.modelled_s) for name, share in kernel.pipes]
         return _draw_parts(parts, kernel.modelled_s, _describe_source(found, kernel))
-    rows = [svg.Bar(name, share, f"{share:.1%}") for name, share in kernel.pipes[:MOST_BARS] if share > 0]
+    rows = [Bar(name, share, f"{share:.1%}") for name, share in kernel.pipes[:MOST_BARS] if share > 0]
     title = f"Pipes, part of their peak while SMs are active (measured): {_describe_source(found, kernel)}"
-    return svg.draw_bars(title, rows, head=("pipe", "busy"), full=1.0) if rows else None
+    return show_bars(title, rows, head=("pipe", "busy"), full=1.0) if rows else None
 
 
 def _draw_parts(parts: Sequence[tuple[str, float]], whole: float, where: str) -> MimeBundle:
@@ -136,11 +138,11 @@ def _draw_parts(parts: Sequence[tuple[str, float]], whole: float, where: str) ->
     kept = [(name, seconds) for name, seconds in parts if seconds / whole >= LEAST_PART]
     other = max(whole - max((seconds for _, seconds in parts), default=0.0), 0.0)
     rows = [
-        svg.Bar(name, seconds / whole, f"{seconds / whole:.1%}, {format_seconds(seconds)}")
+        Bar(name, seconds / whole, f"{seconds / whole:.1%}, {format_seconds(seconds)}")
         for name, seconds in [*kept, ("other", other)]
     ]
     title = f"Where {format_seconds(whole)} go (modelled): {where}; resources overlap, other is what the largest leaves"
-    return svg.draw_bars(title, rows, head=("resource", "share of the time"), full=1.0)
+    return show_bars(title, rows, head=("resource", "share of the time"), full=1.0)
 
 
 def stalls(found: Profile) -> MimeBundle | None:
@@ -150,14 +152,14 @@ def stalls(found: Profile) -> MimeBundle | None:
         return None
     whole = sum(value for _, value in kernel.stalls)
     rows = [
-        svg.Bar(name.replace("_", " "), value, f"{value:.2f} ({value / whole:.0%})")
+        Bar(name.replace("_", " "), value, f"{value:.2f} ({value / whole:.0%})")
         for name, value in kernel.stalls[:MOST_BARS]
     ]
-    return svg.draw_bars(
+    return show_bars(
         f"Stalls, warp cycles per issued instruction (measured): {_describe_source(found, kernel)}",
         rows,
         head=("reason", "cycles"),
-        colour=3,
+        colour=COLOURS[3],
     )
 
 
@@ -167,9 +169,7 @@ def occupancy(found: Profile) -> MimeBundle | None:
     if kernel is None or not kernel.limits:
         return None
     least = min(value for _, value in kernel.limits)
-    rows = [
-        svg.Bar(name, value, f"{value:g}" + (" ← limits" if value == least else "")) for name, value in kernel.limits
-    ]
+    rows = [Bar(name, value, f"{value:g}" + (" ← limits" if value == least else "")) for name, value in kernel.limits]
     fractions = [
         f"{value:.0%} {name}"
         for name, value in (
@@ -178,11 +178,11 @@ def occupancy(found: Profile) -> MimeBundle | None:
         )
         if value is not None
     ]
-    return svg.draw_bars(
+    return show_bars(
         f"CTAs of an SM by resource; occupancy {', '.join(fractions)}: {_describe_source(found, kernel)}",
         rows,
         head=("resource", "CTAs"),
-        colour=4,
+        colour=COLOURS[4],
     )
 
 
@@ -216,8 +216,10 @@ def source(found: Profile) -> MimeBundle | None:
     made = {"samples": "stall samples (measured)", "modelled cycles": "cycles that a warp waits (modelled)"}.get(
         unit, f"{unit} (counted)"
     )
-    rows = [svg.Heat(line.line, line.text, weigh(line) / most, _heat_label(line, weigh(line) / whole)) for line in kept]
-    return svg.draw_heat(f"Source lines by {made}: {_describe_source(found)}", rows)
+    rows = [
+        charts.Heat(line.line, line.text, weigh(line) / most, _heat_label(line, weigh(line) / whole)) for line in kept
+    ]
+    return charts.draw_heat(f"Source lines by {made}: {_describe_source(found)}", rows)
 
 
 def _heat_label(line: LineProfile, share: float) -> str:
@@ -240,7 +242,7 @@ def line_table(found: Profile) -> MimeBundle | None:
     rows = [
         [
             line.line,
-            svg.shorten(line.text, 60),
+            shorten(line.text, 60),
             "—" if line.executed is None else format_amount(line.executed),
             ", ".join(f"{count} {pipe}" for pipe, count in line.instructions) or "—",
             _stall_text(line),
@@ -271,7 +273,7 @@ def timeline(found: Profile) -> MimeBundle | None:
     spans = found.timeline.spans[:MOST_BLOCKS]
     colours = {name: n for n, name in enumerate(dict.fromkeys(span.name for span in spans))}
     blocks = [
-        svg.Block(
+        charts.Block(
             f"stream {span.stream}",
             short_kernel_name(span.name) if span.kind == "kernel" else span.name,
             span.start_s,
@@ -289,7 +291,7 @@ def timeline(found: Profile) -> MimeBundle | None:
         if found.timeline.total_s
         else f"{found.timeline.calls} calls"
     )
-    return svg.draw_lanes(f"Timeline (measured): {_describe_source(found)}", blocks, total, note)
+    return charts.draw_lanes(f"Timeline (measured): {_describe_source(found)}", blocks, total, note)
 
 
 def energy(found: Profile) -> MimeBundle | None:
@@ -303,7 +305,7 @@ def energy(found: Profile) -> MimeBundle | None:
         f"{made.high_joules:.3g}), {made.average_w:.0f} W in the loop, {made.idle_w:.0f} W "
         f"idle, duty {made.duty:.0%}; uncorrected {made.uncorrected_joules:.3g} J"
     )
-    return svg.draw_curve(
+    return charts.draw_curve(
         f"Energy against time (measured by NVML): {_describe_source(found)}",
         made.samples,
         marks,

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from workbench.graphs.batches import Batch, MiniBatches, Policy
 from workbench.graphs.graph import Graph
 from workbench.graphs.locality import CacheModel, EpochLocality, measure_batches, summarise
-from workbench.views.plots.svg import (
-    COLOURS,
-    WIDTH,
-    draw_horizontal_rule,
-    draw_svg,
-    draw_text,
-    draw_titled,
-    draw_vertical_rule,
-    html_figure,
-)
+from workbench.views.figures import objects as go
+from workbench.views.figures.describe import NO_AXIS, make_figure, make_whole_bars, show
+from workbench.views.figures.style import COLOURS, QUIET
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table
 
-LEFT, RIGHT, TOP, BOTTOM = 62, WIDTH - 8, 58, 238  # pixels of the plot
+DOTS_HEIGHT, BAR_HEIGHT, GAP = 190, 22, 60  # pixels of the dots, of a figure's bar and between both
 DOTS = 2500  # reads that are drawn at most, evenly spread
 BATCHES = 4  # mini-batches that are looked at
 
@@ -42,15 +36,24 @@ def draw_reads(graph: Graph, policy: Policy, cache: CacheModel | None = None) ->
     batches, figures = look_at_batches(graph, policy, cache)
     title = f"rows read by {len(batches)} mini-batches, mix {policy.mix:g}, p {policy.p:g}"
     rows = _figures(graph, figures)
-    body = [draw_text(8, 16, title, size=13), draw_text(8, 34, f"row of the features, 0 to {graph.nodes - 1}")]
-    body += _draw_dots(graph, batches)
-    body.append(draw_text((LEFT + RIGHT) / 2, BOTTOM + 16, "reads in their order", anchor="middle"))
-    for n, (name, written, share) in enumerate(rows):
-        body.append(_draw_figure(BOTTOM + 34 + 22 * n, name, written, share))
     text, page = render_table(["figure", "value"], [row[:2] for row in rows], title)
     described = "; ".join(f"{name} {written}" for name, written, _ in rows)
-    drawing = draw_svg(BOTTOM + 40 + 22 * len(rows), title, described, body)
-    return MimeBundle(text, html=html_figure(drawing, page), svg=drawing)
+    height = DOTS_HEIGHT + GAP + BAR_HEIGHT * len(rows)
+    reads, begins = _make_dots(batches, graph.nodes - 1)
+    figure = make_figure(
+        f"{title}\nrow of the features, 0 to {graph.nodes - 1}",
+        [reads, *_make_bars(rows)],
+        height=height,
+        xaxis={"title": {"text": "reads in their order", "standoff": 10}, "showticklabels": False, "showgrid": False}
+        | {"range": [0, sum(len(batch.indices) for batch in batches)], "anchor": "y"},
+        yaxis={"range": [0, 1.08 * (graph.nodes - 1)], "domain": [1 - DOTS_HEIGHT / height, 1], "showgrid": False}
+        | {"tickvals": [0, graph.nodes - 1], "ticktext": ["0", str(graph.nodes - 1)]},
+        xaxis2={**NO_AXIS, "range": [0, 1.3], "domain": [0.2, 1], "anchor": "y2"},
+        yaxis2={"type": "category", "autorange": "reversed", "anchor": "x2", "showgrid": False}
+        | {"domain": [0, BAR_HEIGHT * len(rows) / height]},
+        shapes=begins,
+    )
+    return show(figure, text, page, described)
 
 
 def _figures(graph: Graph, found: EpochLocality) -> list[tuple[str, str, float]]:
@@ -66,33 +69,55 @@ def _figures(graph: Graph, found: EpochLocality) -> list[tuple[str, str, float]]
     ]
 
 
-def _draw_figure(y: float, name: str, written: str, share: float) -> str:
-    left, span = 200, WIDTH - 200 - 130
-    whole = f'<rect x="{left}" y="{y}" width="{span}" height="15" fill="currentColor" fill-opacity=".08"/>'
-    bar = f'rect x="{left}" y="{y}" width="{span * min(share, 1.0):.1f}" height="15" fill="{COLOURS[0]}"'
-    return (
-        draw_text(left - 8, y + 12, name, anchor="end")
-        + whole
-        + draw_titled(bar, f"{name}: {written}")
-        + draw_text(left + span + 8, y + 12, written)
+def _make_bars(rows: Sequence[tuple[str, str, float]]) -> list[Any]:
+    """A bar for each figure, before a pale one of the whole length."""
+    names, on = (
+        [name for name, _, _ in rows],
+        {
+            "xaxis": "x2",
+            "yaxis": "y2",
+        },
     )
+    return [
+        make_whole_bars(names, [said for _, said, _ in rows], **on),
+        go.Bar(
+            orientation="h",
+            width=0.7,
+            x=[min(share, 1.0) for _, _, share in rows],
+            y=names,
+            hovertext=[f"{name}: {said}" for name, said, _ in rows],
+            hoverinfo="text",
+            marker={"color": COLOURS[0]},
+            **on,
+        ),
+    ]
 
 
-def _draw_dots(graph: Graph, batches: Sequence[Batch]) -> list[str]:
-    """A frame, a rule where each batch begins, and a dot for each read that is drawn."""
+def _make_dots(batches: Sequence[Batch], most: int) -> tuple[Any, list[dict[str, object]]]:
+    """A dot for each read that is drawn, and a line where each batch begins."""
     total = sum(len(batch.indices) for batch in batches)
     every = max(1, total // DOTS)
-    out = [draw_horizontal_rule(y, LEFT, RIGHT) for y in (TOP, BOTTOM)]
-    path, before = [], 0
+    places: list[tuple[int, int]] = []
+    begins: list[dict[str, object]] = []
+    before = 0
     for number, batch in enumerate(batches, 1):
-        x = LEFT + (RIGHT - LEFT) * before / total
-        out.append(draw_vertical_rule(x, TOP, BOTTOM) + draw_text(x + 3, TOP - 3, f"batch {number}", size=10))
+        label = {
+            "text": f"batch {number}",
+            "textposition": "end",
+            "textangle": 0,
+            "xanchor": "left",
+            "yanchor": "bottom",
+        }
+        at = {"type": "line", "x0": before, "x1": before, "y0": 0, "y1": most}
+        begins.append({**at, "line": {"color": QUIET, "width": 1}, "label": {**label, "font": {"size": 10}}})
         reads = batch.reads()
-        for at in range(-before % every, len(reads), every):
-            right = LEFT + (RIGHT - LEFT) * (before + at) / total
-            up = BOTTOM - (BOTTOM - TOP) * int(reads[at]) / max(graph.nodes - 1, 1)
-            path.append(f"M{right:.1f} {up:.1f}h0")
+        places += [(before + n, int(reads[n])) for n in range(-before % every, len(reads), every)]
         before += len(reads)
-    dots = f'd="{"".join(path)}" stroke="{COLOURS[0]}" stroke-width="2" stroke-linecap="round" fill="none"'
-    out += [f"<path {dots}/>", draw_text(LEFT - 6, TOP + 9, str(graph.nodes - 1), anchor="end")]
-    return [*out, draw_text(LEFT - 6, BOTTOM, "0", anchor="end")]
+    dots = go.Scatter(
+        mode="markers",
+        x=[x for x, _ in places],
+        y=[y for _, y in places],
+        hoverinfo="skip",
+        marker={"color": COLOURS[0], "size": 2},
+    )
+    return dots, begins

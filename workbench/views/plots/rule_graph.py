@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy
 from numpy.typing import NDArray
@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from workbench.structure.extras import require
 from workbench.structure.graph import Graph, read_graph
 from workbench.structure.rules import Literal, Rule, TreeNode
-from workbench.views.plots.colours import readable_ink
-from workbench.views.plots.svg import COLOURS, QUIET, WIDTH, draw_svg, draw_text, draw_titled, figure_layout
+from workbench.views.figures import objects as go
+from workbench.views.figures.colours import readable_ink
+from workbench.views.figures.describe import NO_AXIS, escape, make_figure, show
+from workbench.views.figures.style import LETTER, QUIET, WIDTH, colour_of
 from workbench.views.text.mime_bundle import MimeBundle
 
 PANEL = 230  # pixels of one graph
+ACROSS = 1.2  # from one graph to the next, of a graph's width
 MOST_PANELS = 3
 MOST_NODES = 200  # a larger graph is drawn without what is not of the pattern
-LINE = 60  # characters of a caption
 LEVEL = 92  # pixels between levels of a tree
 Places = NDArray[numpy.float64]
 
@@ -30,22 +32,15 @@ def draw_rule(rule: Rule, graphs: Sequence[object]) -> MimeBundle:
     """
     literals = [one for one in rule.literals if not one.negated][:MOST_PANELS] or list(rule.literals[:MOST_PANELS])
     panels = [_Panel(one, read_graph(graphs[one.pattern.graph])) for one in literals]
-    body = [
-        draw_text(8, 18, line, size=13) for line in [f"{rule.label}: support {rule.support}, {rule.confidence:.1%}"]
-    ]
-    for number, panel in enumerate(panels):
-        body += panel.draw(number * PANEL + 10, 30)
-    captions = [line for panel in panels for line in textwrap.wrap(str(panel.literal), 2 * LINE)]
-    body += [draw_text(8, PANEL + 52 + 15 * n, line) for n, line in enumerate(captions)]
-    drawing = draw_svg(PANEL + 60 + 15 * len(captions), f"rule for {rule.label}", str(rule), body)
-    shape = figure_layout(
-        f"{rule.label}: support {rule.support}, confidence {rule.confidence:.1%}", 320, showlegend=False
+    said = [str(panel.literal) for panel in panels]
+    figure = make_figure(
+        "\n".join([f"{rule.label}: support {rule.support}, confidence {rule.confidence:.1%}", *said]),
+        [trace for number, panel in enumerate(panels) for trace in panel.make_traces(number)],
+        height=PANEL,
+        xaxis={**NO_AXIS, "range": [-0.08, (WIDTH - 36) / PANEL]},
+        yaxis={**NO_AXIS, "range": [-0.08, 1.08], "scaleanchor": "x"},
     )
-    for axis in ("xaxis", "yaxis"):
-        shape[axis] = {"visible": False}
-    shape["yaxis"] = {"visible": False, "scaleanchor": "x"}
-    data = [trace for number, panel in enumerate(panels) for trace in panel.traces(number)]
-    return MimeBundle(str(rule), svg=drawing, plotly={"data": data, "layout": shape})
+    return show(figure, str(rule), described=str(rule))
 
 
 class _Panel:
@@ -60,75 +55,46 @@ class _Panel:
         self.inner = {frozenset((self.nodes[a], self.nodes[b])) for a, b in literal.pattern.edges}
         self.places = place_nodes(self.shown, self.edges)
 
-    def draw(self, left: float, top: float) -> list[str]:
-        """SVG elements."""
-        at = {node: (left + 15 + x * (PANEL - 40), top + 15 + y * (PANEL - 30)) for node, (x, y) in self.places.items()}
-        body = [self._line(at, edge) for edge in sorted(self.edges, key=lambda edge: frozenset(edge) in self.inner)]
-        for node in self.shown:
-            if node not in self.nodes:
-                body.append(self._circle(at[node], 4, QUIET, f"node {self.graph.node_name(node)}", 0.6))
-        for number, (node, orbit) in enumerate(zip(self.nodes, self.literal.pattern.orbits, strict=True)):
-            colour = COLOURS[orbit % len(COLOURS)]
-            tip = f"node {self.graph.node_name(node)}: {'the node itself' if number == 0 else f'orbit {orbit}'}"
-            if number == 0:
-                body.append(
-                    f'<circle cx="{at[node][0]:.1f}" cy="{at[node][1]:.1f}" r="12" fill="none" '
-                    'stroke="currentColor" stroke-width="1.5"/>'
-                )
-            body.append(self._circle(at[node], 9, colour, tip, 1))
-            ink = readable_ink(colour)
-            x, y = at[node][0], at[node][1] + 4
-            body.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" fill="{ink}">{orbit}</text>')
-        return body
-
-    def _line(self, at: Mapping[int, tuple[float, float]], edge: tuple[int, int]) -> str:
-        (x1, y1), (x2, y2) = at[edge[0]], at[edge[1]]
-        style = 'stroke-width="2.5"' if frozenset(edge) in self.inner else 'stroke-opacity=".35"'
-        return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="currentColor" {style}/>'
-
-    @staticmethod
-    def _circle(place: tuple[float, float], radius: int, colour: str, tip: str, opacity: float) -> str:
-        shape = f'circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius}" fill="{colour}" fill-opacity="{opacity}"'
-        return draw_titled(shape, tip)
-
-    def traces(self, number: int) -> Iterator[dict[str, object]]:
-        """Plotly traces: edges outside the pattern, edges inside, nodes outside, nodes inside."""
-        at = {node: (x + 1.25 * number, 1 - y) for node, (x, y) in self.places.items()}
-        for inner, width in ((False, 1), (True, 3)):
+    def make_traces(self, number: int) -> Iterator[Any]:
+        """Edges outside the pattern and inside, the outline of the anchor, nodes outside and inside."""
+        at = {node: (x + ACROSS * number, 1 - y) for node, (x, y) in self.places.items()}
+        for inner, width in ((False, 1), (True, 2.5)):
             edges = [edge for edge in self.edges if (frozenset(edge) in self.inner) == inner]
-            yield {
-                "type": "scatter",
-                "mode": "lines",
-                "hoverinfo": "skip",
-                "line": {"color": QUIET, "width": width},
-                "x": [value for a, b in edges for value in (at[a][0], at[b][0], None)],
-                "y": [value for a, b in edges for value in (at[a][1], at[b][1], None)],
-            }
+            yield go.Scatter(
+                mode="lines",
+                hoverinfo="skip",
+                opacity=1 if inner else 0.35,
+                line={"color": QUIET, "width": width},
+                x=[value for a, b in edges for value in (at[a][0], at[b][0], None)],
+                y=[value for a, b in edges for value in (at[a][1], at[b][1], None)],
+            )
         outer = [node for node in self.shown if node not in self.nodes]
-        yield _dots(outer, at, [QUIET] * len(outer), ["" for _ in outer], self.graph)
-        orbits = self.literal.pattern.orbits
-        colours = [COLOURS[orbit % len(COLOURS)] for orbit in orbits]
-        yield _dots(list(self.nodes), at, colours, [str(orbit) for orbit in orbits], self.graph)
+        names = {node: f"node {self.graph.node_name(node)}" for node in self.shown}
+        colours = [colour_of(orbit) for orbit in self.literal.pattern.orbits]
+        (x, y), tips = at[self.nodes[0]], [names[node] for node in outer]
+        yield _dots([(x, y)], {"color": QUIET, "size": 24, "symbol": "circle-open"}, [""], [names[self.nodes[0]]])
+        yield _dots([at[node] for node in outer], {"color": QUIET, "size": 8, "opacity": 0.6}, [""] * len(outer), tips)
+        said = [f"orbit {orbit}" if n else "the node itself" for n, orbit in enumerate(self.literal.pattern.orbits)]
+        tips = [f"{names[node]}: {role}" for node, role in zip(self.nodes, said, strict=True)]
+        orbits = [str(orbit) for orbit in self.literal.pattern.orbits]
+        yield _dots([at[node] for node in self.nodes], {"color": colours, "size": 18}, orbits, tips)
 
 
 def _dots(
-    nodes: Sequence[int],
-    at: Mapping[int, tuple[float, float]],
-    colours: Sequence[str],
-    labels: Sequence[str],
-    graph: Graph,
-) -> dict[str, object]:
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [at[node][0] for node in nodes],
-        "y": [at[node][1] for node in nodes],
-        "text": list(labels),
-        "hovertext": [f"node {graph.node_name(node)}" for node in nodes],
-        "hoverinfo": "text",
-        "marker": {"color": list(colours), "size": 20 if any(labels) else 8},
-        "textfont": {"color": [readable_ink(colour) for colour in colours]},
-    }
+    places: Sequence[tuple[float, float]], marker: Mapping[str, Any], labels: Sequence[str], tips: Sequence[str]
+) -> go.Scatter:
+    colours = marker["color"] if isinstance(marker["color"], list) else [marker["color"]] * len(places)
+    return go.Scatter(
+        mode="markers+text",
+        x=[x for x, _ in places],
+        y=[y for _, y in places],
+        text=list(labels),
+        textposition="middle center",
+        textfont={"color": [readable_ink(colour) for colour in colours]},
+        hovertext=escape(tips),
+        hoverinfo="text",
+        marker=marker,
+    )
 
 
 def place_nodes(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, tuple[float, float]]:
@@ -149,13 +115,37 @@ def place_nodes(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[
 def draw_rule_tree(tree: TreeNode) -> MimeBundle:
     """A global tree as text, indented, and as a drawing; a branch is taken to the left where the test holds."""
     leaves = list(_leaves(tree))
-    step = WIDTH / max(len(leaves), 1)
-    body: list[str] = []
-    depth = _draw_node(tree, {id(leaf): (n + 0.5) * step for n, leaf in enumerate(leaves)}, 0, body, step)[1]
-    return MimeBundle(
-        "\n".join(_lines(tree, 0)),
-        svg=draw_svg((depth + 1) * LEVEL + 10, "the tree of rules", "\n".join(_lines(tree, 0)), body),
+    links: list[tuple[float, float] | None] = []
+    words: list[tuple[float, float, str, str, str]] = []
+    places = {id(leaf): (n + 0.5) / len(leaves) for n, leaf in enumerate(leaves)}
+    depth = _place_tree(tree, places, 0, links, words)[1]
+    lines = go.Scatter(
+        mode="lines",
+        x=[place and place[0] for place in links],
+        y=[place and place[1] for place in links],
+        line={"color": QUIET, "width": 1},
+        opacity=0.5,
+        hoverinfo="skip",
     )
+    texts = go.Scatter(
+        mode="text",
+        x=[word[0] for word in words],
+        y=[word[1] for word in words],
+        text=[word[2] for word in words],
+        textfont={"weight": [word[3] for word in words]},
+        textposition="bottom center",
+        hovertext=[word[4] for word in words],
+        hoverinfo="text",
+    )
+    figure = make_figure(
+        "",
+        [lines, texts],
+        height=(depth + 0.4) * LEVEL,
+        xaxis={**NO_AXIS, "range": [0, 1]},
+        yaxis={**NO_AXIS, "range": [depth + 0.4, -0.1]},
+    )
+    said = "\n".join(_lines(tree, 0))
+    return show(figure, said, described=f"the tree of rules: {said}")
 
 
 def _leaves(tree: TreeNode) -> Iterator[TreeNode]:
@@ -177,34 +167,29 @@ def _lines(tree: TreeNode, depth: int) -> Iterator[str]:
         yield from more
 
 
-def _draw_node(
-    tree: TreeNode, places: Mapping[int, float], depth: int, body: list[str], step: float
+def _place_tree(
+    tree: TreeNode,
+    places: Mapping[int, float],
+    depth: int,
+    links: list[tuple[float, float] | None],
+    words: list[tuple[float, float, str, str, str]],
 ) -> tuple[float, int]:
-    """Draws a node and what is below it. Returns its place across, and the deepest level."""
-    top = 10 + depth * LEVEL
+    """Collects the links and the texts of a node and of what is below it. Returns its place across, and the deepest
+    level.
+    """
     if tree.yes is None or tree.no is None:
         x = places[id(tree)]
-        body.append(
-            draw_text(x, top + 14, f"{tree.text} ({tree.support})", anchor="middle", more=' font-weight="bold"')
-        )
+        (label,) = escape([f"{tree.text} ({tree.support})"])
+        words.append((x, depth, label, "bold", label))
         return x, depth
-    found = [_draw_node(branch, places, depth + 1, body, step) for branch in (tree.yes, tree.no)]
+    found = [_place_tree(branch, places, depth + 1, links, words) for branch in (tree.yes, tree.no)]
     x = sum(place for place, _ in found) / 2
     for (place, _), word in zip(found, ("yes", "no"), strict=True):
-        body.append(
-            f'<line x1="{x:.1f}" y1="{top + 46}" x2="{place:.1f}" y2="{top + LEVEL}" stroke="currentColor" '
-            'stroke-opacity=".5"/>'
-        )
-        body.append(draw_text((x + place) / 2, top + 48 + LEVEL / 4, word, anchor="middle"))
+        links += [(x, depth + 0.5), (place, depth + 1), None]
+        words.append(((x + place) / 2, depth + 0.65, word, "normal", word))
     lines = textwrap.wrap(tree.text, 34)
-    for n, line in enumerate(lines[:3]):
-        said = line if n < 2 or len(lines) <= 3 else f"{line[:32]}…"
-        body.append(draw_titled_text(x, top + 10 + 13 * n, said, tree.text))
+    lines = [*lines[:2], f"{lines[2][:32]}…"] if len(lines) > 3 else lines
+    half = LETTER * max(map(len, lines)) / 2 / WIDTH  # the text is kept inside the drawing
+    at = min(max(x, half), 1 - half)
+    words.append((at, depth, "<br>".join(escape(lines)), "normal", escape([tree.text])[0]))
     return x, max(level for _, level in found)
-
-
-def draw_titled_text(x: float, y: float, words: str, tip: str) -> str:
-    """A centred text with a tooltip, kept inside the drawing."""
-    half = 3 * len(words)
-    x = min(max(x, half), WIDTH - half)
-    return draw_text(x, y, words, anchor="middle").replace("</text>", f"<title>{html.escape(tip)}</title></text>")

@@ -12,7 +12,8 @@ from workbench.probes.moving import write_moved
 from workbench.records import Advice, Diagnosis, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
-from workbench.views.plots import measures, svg
+from workbench.views.figures.svg import inline_svg
+from workbench.views.plots import measures
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds
 from workbench.views.text.rules_page import rules_block
 
@@ -154,7 +155,7 @@ class _Block:
             code = f"line {self.place[0]} | {self.place[1]}"
             parts.append(f'<pre style="margin:4px 0;overflow-x:auto">{html.escape(code)}</pre>')
         if advice.evidence:
-            parts.append(svg.inline_svg(measures.draw_measures(advice.evidence)))
+            parts.append(inline_svg(measures.draw_measures(advice.evidence)))
         for name, words in self.rows:
             said = html.escape(words)
             shown = f"<code>{said}</code>" if words.startswith(("%cutegen", "cutegen")) else said

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 
 def blend(share: float, full: str, none: str) -> str:
     """The colour at `share` (0 to 1) of the way from `none` to `full`, all #rrggbb."""
@@ -27,3 +30,10 @@ def _luminance(colour: str) -> float:
 def readable_ink(ground: str) -> str:
     """Black or white, whichever has more contrast (at least 4.5) on an opaque ground #rrggbb."""
     return max("#000000", "#ffffff", key=lambda ink: contrast(ink, ground))
+
+
+def pick(scale: Sequence[tuple[float, str]], share: float) -> str:
+    """The colour of a scale of (place from 0 to 1, colour) at `share`."""
+    share = min(max(share, 0.0), 1.0)
+    (low, first), (high, last) = next(pair for pair in itertools.pairwise(scale) if share <= pair[1][0])
+    return blend((share - low) / (high - low), last, first)

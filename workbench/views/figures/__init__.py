@@ -1,0 +1,1 @@
+"""Figures: each is described once with plotly's graph objects; `static` draws the same description as SVG."""
