@@ -71,6 +71,18 @@ ZEROS = "torch.zeros(p.shape[0] - 1, x.shape[1])"
             "h1 = gather(x, i, axis=0, layers=1) |> scatter_add(out, d, h1, axis=0, layers=1)",
         ),
         (
+            f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'sum')",
+            "h1 = gather(x, i, axis=0, layers=1) |> scatter_add(out, d, h1, axis=0, layers=1)",
+        ),
+        (
+            f"{ZEROS}.scatter_reduce(0, {ROWS}[:, None].expand(-1, x.shape[1]), x[i], 'amax', include_self=False)",
+            "aggregate(x, indptr, indices, op=max)",
+        ),
+        (
+            f"{ZEROS}.index_reduce(0, {ROWS}, x[i], 'mean', include_self=False)",
+            "aggregate(x, indptr, indices, op=mean)",
+        ),
+        (
             "torch.relu(torch.segment_reduce((2 * x)[i], 'sum', offsets=p))",
             "h1 = elementwise(mul(x, 2)) |> h2 = aggregate(h1, p, i) |> elementwise(relu(h2))",
         ),
@@ -88,6 +100,8 @@ def test_forms(body: str, program: str | None) -> None:
         "torch.segment_reduce(x[i], 'min', offsets=p)",
         "nn.functional.embedding_bag(i, x, p, mode='sum', include_last_offset=True, padding_idx=2)",
         f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'amax', include_self=False)",
+        f"{ZEROS}.scatter_reduce(0, {ROWS}[:, None].expand(-1, x.shape[1]), x[i], 'amax')",  # a maximum with 0
+        f"{ZEROS}.index_reduce(0, {ROWS}, x[i], 'mean')",  # the zero counts too
     ],
 )
 def test_other_computations_are_refused(body: str) -> None:

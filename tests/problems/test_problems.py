@@ -10,6 +10,8 @@ import torch
 from workbench import problems
 from workbench.errors import ProblemError
 from workbench.problems import inspection, loading
+from workbench.proposers.binding import plain_program
+from workbench.proposers.recognition import recognise
 from workbench.records import Problem
 
 
@@ -78,6 +80,25 @@ def test_integers_are_kept_and_floats_cast() -> None:
     problem = problems.load("cross_entropy", precision="bf16", settings=(("batch_size", 8), ("classes", 16)))
     logits, target = loading.make_inputs(loading.load_module(problem), problem, 1)
     assert logits.dtype == torch.bfloat16 and target.dtype == torch.int64
+
+
+CALLED_AS_A_CALL = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, relu, index):
+        return torch.relu(relu[index])
+N, M = 96, 160
+def get_inputs(): return [torch.randn(N, 8), torch.randint(0, N, (M,))]
+def get_init_inputs(): return []
+"""
+
+
+def test_an_argument_of_forward_may_have_the_name_of_a_call(tmp_path: Path) -> None:
+    (tmp_path / "named.py").write_text(CALLED_AS_A_CALL)
+    facts = inspection.inspect(problems.load(str(tmp_path / "named.py")))
+    names = [op.name for op in facts.graph]
+    assert not {"relu", "index"} & {*names} and len({*names}) == len(names)
+    assert plain_program(recognise(facts)) == "h1 = gather(relu, index, axis=0, layers=1) |> elementwise(relu(h1))"
 
 
 def test_parameters_map_by_name_then_by_shape() -> None:

@@ -316,10 +316,10 @@ def _graph(
         if node.op == "placeholder":
             names[node] = labels[len(names)]
         elif node.op == "call_function":
-            names[node] = node.name
+            names[node] = _name_call(node.name, arguments)
             operations.append(
                 Operation(
-                    name=node.name,
+                    name=names[node],
                     target=str(node.target),
                     operands=tuple(_format_operand(a, names) for a in node.args),
                     keywords=tuple((k, _format_operand(v, names)) for k, v in node.kwargs.items()),
@@ -327,12 +327,12 @@ def _graph(
                 )
             )
         elif node.op == "get_attr":  # a tensor that forward makes from numbers
-            names[node] = node.name
+            names[node] = _name_call(node.name, arguments)
             made = getattr(traced, node.target)
             value = (("value", _describe_constant(made)),)
             operations.append(
                 Operation(
-                    name=node.name, target=numbers.CONSTANT, operands=(), keywords=value, result=specs_of_call(made)
+                    name=names[node], target=numbers.CONSTANT, operands=(), keywords=value, result=specs_of_call(made)
                 )
             )
         elif node.op == "output":
@@ -341,6 +341,13 @@ def _graph(
                 Operation(name="output", target="output", operands=tuple(_format_operand(a, names) for a in values))
             )
     return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
+
+
+def _name_call(name: str, arguments: tuple[str, ...]) -> str:
+    """The name of a call's result: torch.fx's, unless an argument of forward has it (`x[index]` is called "index")."""
+    while name in arguments:
+        name += "_result"
+    return name
 
 
 def _describe_constant(made: torch.Tensor) -> str:

@@ -32,6 +32,7 @@ ROLES = {  # calls over compressed rows of indices, as a fold writes them -> the
 DEFAULTS = (("op", "sum"), ("op", "dot"), ("empty", "zero"))  # of their arguments
 INTEGERS, FLOATS = ("int64", "int32"), ("float32", "float16", "bfloat16")
 MODES = ("sum", "mean", "max")  # embedding_bag's numbers of its modes
+SCATTER_MODES = {"sum": "sum", "mean": "mean", "amax": "max"}
 INSERTED = ("unsqueeze", "view", "reshape", "_unsafe_view")  # calls that may only add axes of 1
 SCATTERS = ("scatter_reduce", "scatter", "index_reduce", "index_put", "index_add", "scatter_add", "segment_reduce")
 ZEROS = ("zeros", "new_zeros", "zeros_like")
@@ -57,6 +58,8 @@ class Idioms:
             "div": (self.fold_mean,),
             "index_add": (self.fold_scatter,),
             "scatter_add": (self.fold_scatter,),
+            "scatter_reduce": (self.fold_scatter,),
+            "index_reduce": (self.fold_scatter,),
         }
 
     def fold(self, op: Operation) -> Operation | None:
@@ -158,14 +161,15 @@ class Idioms:
         return rest[0], False
 
     def fold_scatter(self, op: Operation) -> Operation | None:
-        """`zeros.index_add(0, rows, src)`, or `scatter_add` with the rows expanded.
+        """`zeros.index_add(0, rows, src)`, or `scatter_add` with the rows expanded, `index_reduce`, `scatter_reduce`.
 
-        Where the rows are made of offsets, it is a reduction over them.
+        Where the rows are made of offsets, it is a reduction over them; in any order, only a sum is known.
         """
         zeros, axis, rows, src = op.operands[:4]
-        if axis != "0" or op.keywords or len(op.operands) > 4 or not self.is_table(src):
+        reduce = self.find_reduce(op)
+        if axis != "0" or not reduce or not self.is_table(src):
             return None
-        if plain_name(op) == "scatter_add":
+        if plain_name(op).startswith("scatter"):
             expand = self.by_name.get(rows)
             if expand is None or aten_name(expand) != "expand" or self.specs[rows].shape != self.specs[src].shape:
                 return None
@@ -175,8 +179,19 @@ class Idioms:
             return None
         indptr, taken = self.find_offsets(rows), self.find_taken(src)
         if indptr and taken is not None:
-            return self.make(op, (taken[0], indptr, *taken[1:]), "sum", "zero")
+            return self.make(op, (taken[0], indptr, *taken[1:]), reduce, "zero")
+        if reduce != "sum":
+            return None
         return dataclasses.replace(op, target=SCATTER, operands=(out, rows, src), keywords=())
+
+    @staticmethod
+    def find_reduce(op: Operation) -> str:
+        """What a scatter into zeros reduces by; "" if the zeros count too, or if it is none that is known."""
+        if plain_name(op) in ("index_add", "scatter_add"):
+            return "sum" if not op.keywords and len(op.operands) == 4 else ""
+        reduce = SCATTER_MODES.get(find_argument(op, 4, "reduce", "None").strip("'"), "")
+        counts_zeros = find_argument(op, 5, "include_self", "True") == "True"
+        return "" if counts_zeros and reduce != "sum" else reduce
 
     def find_offsets(self, rows: str) -> str:
         """The offsets of which a vector has the row of each index: `repeat_interleave(indptr.diff())`; "" if none."""
@@ -293,7 +308,8 @@ def say_forms(graph: tuple[Operation, ...]) -> str:
         return ""
     return (
         "of rows reduced by an index it knows torch.segment_reduce(x[indices], 'sum', 'mean' or 'max', "
-        "offsets=indptr), embedding_bag, and index_add or scatter_add into zeros; "
+        "offsets=indptr), embedding_bag, index_add and scatter_add into zeros, and scatter_reduce and index_reduce by rows "
+        "that are made of offsets (torch.repeat_interleave(indptr.diff())); "
     )
 
 
