@@ -221,7 +221,7 @@ NOISE = IN_PLACE.replace("x.add_(y)\n        return torch.relu(x)", "return x + 
         ("return x + 0.5 * torch.randn_like(y)", ""),
         ("noise = torch.randn_like(y); return torch.add(x, noise, alpha=0.5)", ""),
         ("return x + 0.5 * torch.rand_like(y)", "the reference draws random numbers"),
-        ("return x + 0.5 * torch.randn(*y.shape).double().neg().to(y.dtype)", "with the same calls of torch"),
+        ("return x + 0.4 * torch.randn(*y.shape).double().neg().to(y.dtype)", "with the same calls of torch"),
         ("return x.clone()", "the reference draws random numbers"),
     ],
 )
