@@ -52,21 +52,8 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
                 "candidate is called twice on one instance, and must keep this state alike",
             )
         )
-    pairs = zip(*runs[:2], strict=True)
-    if not all(torch.allclose(one.double(), two.double(), tolerance, tolerance, True) for one, two in pairs):
-        own = (
-            "cannot be compared, because forward also changes an input or its own state"
-            if found
-            else "is compared by law, without a GPU only"
-        )
-        found.append(
-            Degeneracy(
-                kind="random",
-                message="the reference draws random numbers: before each call torch's generator is seeded alike. "
-                "A candidate matches it if it draws in forward with the same calls of torch, in the same order, and "
-                f"hands the numbers to its kernel; one with a generator of its own {own}",
-            )
-        )
+    if _differ(runs[0], runs[1], tolerance):
+        found.append(_random_degeneracy(changes=bool(found)))
     if not torch.isfinite(first).all():
         found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at})"))
     if torch.allclose(first, torch.zeros_like(first), atol=tolerance, rtol=tolerance):
@@ -86,6 +73,27 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     if _is_identity(problem, shrunk):
         found.append(Degeneracy(kind="identity", message="the reference returns its input"))
     return tuple(found)
+
+
+def _differ(one: list[torch.Tensor], two: list[torch.Tensor], tolerance: float) -> bool:
+    """Whether the results of two calls with the same inputs differ."""
+    pairs = zip(one, two, strict=True)
+    return not all(torch.allclose(this.double(), that.double(), tolerance, tolerance, True) for this, that in pairs)
+
+
+def _random_degeneracy(changes: bool) -> Degeneracy:
+    """Of a reference that draws random numbers, and perhaps changes an input or its state too."""
+    own = (
+        "cannot be compared, because forward also changes an input or its own state"
+        if changes
+        else "is compared by law, without a GPU only"
+    )
+    return Degeneracy(
+        kind="random",
+        message="the reference draws random numbers: before each call torch's generator is seeded alike. "
+        "A candidate matches it if it draws in forward with the same calls of torch, in the same order, and "
+        f"hands the numbers to its kernel; one with a generator of its own {own}",
+    )
 
 
 def _is_identity(problem: Problem, settings: Settings) -> bool:
