@@ -26,7 +26,7 @@ from workbench.executors.jobs.trials import (
 )
 from workbench.executors.workers import effects, special_values
 from workbench.executors.workers.correctness import compare
-from workbench.executors.workers.initial_state import draw_constants
+from workbench.executors.workers.initial_state import draw_caches, draw_constants
 from workbench.executors.workers.outputs import OUTPUTS, find_case
 from workbench.executors.workers.tolerance import Tolerance, as_matrix, measure_tolerances
 from workbench.problems import inspection, loading
@@ -61,9 +61,10 @@ def make_reference(folder: Path) -> Json:
         module = loading.load_module(job.problem, case.settings)
         loading.seed_generators(seed)
         model = loading.build_model(module, "Model", job.problem)
+        calls = [loading.make_inputs(module, job.problem, input_seed(seed, call)) for call in range(len(run.values))]
         if run.draws_state:
             draw_constants(model, seed)
-        calls = [loading.make_inputs(module, job.problem, input_seed(seed, call)) for call in range(len(run.values))]
+            draw_caches(model, calls[0], seed)
         write_values(folder / "given" / f"{run.place}-state", list(loading.state_of(model).values()))
         if run.repeats:
             _write_calls(folder, run.place, calls)
