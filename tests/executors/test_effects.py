@@ -221,7 +221,7 @@ NOISE = IN_PLACE.replace("x.add_(y)\n        return torch.relu(x)", "return x + 
         ("return x + 0.5 * torch.randn_like(y)", ""),
         ("noise = torch.randn_like(y); return torch.add(x, noise, alpha=0.5)", ""),
         ("return x + 0.5 * torch.rand_like(y)", "the reference draws random numbers"),
-        ("return x + 0.5 * torch.randn(*y.shape).double().neg().to(y.dtype)", "with the same calls of torch"),
+        ("return x + 0.4 * torch.randn(*y.shape).double().neg().to(y.dtype)", "with the same calls of torch"),
         ("return x.clone()", "the reference draws random numbers"),
     ],
 )
@@ -247,3 +247,93 @@ COUNTED = CACHE.replace(
 def test_a_buffer_that_the_reference_assigns_is_compared(body: str, said: str) -> None:
     failure = run(COUNTED, TORCH.format(more="", body=body))
     assert said in failure.message if failure and said else not failure and not said
+
+
+KEYS = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, length, dim):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(length, dim))
+
+    def forward(self, k, at):
+        WRITE
+        return self.keys * 0.125
+
+
+def get_inputs():
+    return [torch.randn(16, 64), AT]
+
+
+def get_init_inputs():
+    return [128, 64]
+"""
+WRITES = {
+    "slice": ("self.keys[at : at + k.shape[0]] = k", "32"),
+    "index": ("self.keys[at] = k", "torch.arange(32, 48)"),
+    "index_copy": ("self.keys.index_copy_(0, at, k)", "torch.arange(32, 48)"),
+    "scatter": ("self.keys.scatter_(0, (at + torch.arange(k.shape[0])[:, None]).expand(-1, k.shape[1]), k)", "32"),
+}
+KEYS_KERNEL = """import cutlass
+import cutlass.cute as cute
+import torch
+import torch.nn as nn
+from cutlass.cute.runtime import from_dlpack
+
+
+@cute.kernel
+def write(k: cute.Tensor, keys: cute.Tensor, y: cute.Tensor, at: cutlass.Int32):
+    col, _, _ = cute.arch.thread_idx()
+    row, _, _ = cute.arch.block_idx()
+    if row >= at and row < at + k.shape[0]:
+        keys[row, col] = k[row - at, col]
+    y[row, col] = keys[row, col] * 0.125
+
+
+@cute.jit
+def launch(k: cute.Tensor, keys: cute.Tensor, y: cute.Tensor, at: cutlass.Int32):
+    write(k, keys, y, at).launch(grid=(keys.shape[0], 1, 1), block=(keys.shape[1], 1, 1))
+
+
+class ModelNew(nn.Module):
+    def __init__(self, length, dim):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(length, dim))
+
+    def forward(self, k, at):
+        y = torch.empty_like(self.keys)
+        launch(*(from_dlpack(one) for one in (k, self.keys, y)), at if isinstance(at, int) else int(at[0]))
+        return y
+"""
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_kernel_that_writes_a_part_of_a_cache_is_right(name: str) -> None:
+    write, at = WRITES[name]
+    assert run(KEYS.replace("WRITE", write).replace("AT", at), KEYS_KERNEL) is None
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("        keys[row, col] = k", "        y[row, col] = k", ""),  # the cache keeps its old rows
+        ("row >= at and row < at + k.shape[0]:", "row >= at and row < at + k.shape[0] - 1:", "at case"),
+        (
+            "    y[row, col] = keys",
+            "    else:\n        keys[row, col] = cutlass.Float32(0.0)\n    y[row, col] = keys",
+            "",
+        ),
+        ("keys[row, col] * 0.125", "keys[row, col] * 0.125\n    keys[row, col] = y[row, col]", "buffer keys"),
+    ],
+)
+def test_the_part_of_a_cache_that_is_not_written_stays(old: str, new: str, said: str) -> None:
+    write, at = WRITES["slice"]
+    assert old in KEYS_KERNEL
+    failure = run(KEYS.replace("WRITE", write).replace("AT", at), KEYS_KERNEL.replace(old, new))
+    assert failure is not None
+    assert failure.kind == "wrong_result"
+    assert said in failure.message

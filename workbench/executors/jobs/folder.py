@@ -131,7 +131,7 @@ def disk_limit(job: Job) -> int:
         case.name: sum(spec.size_bytes for spec in (*case.inputs, *case.outputs, *job.facts.parameters))
         for case in job.facts.cases
     }
-    return SPARE_BYTES + sum(sizes.get(run.case, 0) * len(run.values) for run in list_runs(job))
+    return SPARE_BYTES + sum(sizes.get(run.case, 0) * max(len(run.values), run.repeats) for run in list_runs(job))
 
 
 class Limits(TypedDict):

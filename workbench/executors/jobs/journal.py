@@ -165,4 +165,4 @@ def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
 
 
 def _is_strict(run: Run) -> bool:
-    return run.values != (NOT_FINITE,) and not run.layout and run.case not in REFUSABLE
+    return run.values != (NOT_FINITE,) and not run.layout and not run.repeats and run.case not in REFUSABLE

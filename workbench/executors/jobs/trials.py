@@ -19,18 +19,26 @@ NOT_FINITE = "NaN and infinity"
 # layouts of the inputs of a trial; "" for those of the problem
 TRANSPOSED, APART = "transposed layout", "offset and padded layout"
 
+# calls with the same inputs, by which the law of random results is compared: the most and the fewest
+LAW_CALLS, FEWEST_LAW_CALLS = 48, 8
+
 LARGE_BYTES = 1 << 30  # of inputs and outputs
 
 
 @record
 class Run:
-    """A trial of a case. `values` has the kind of each call's inputs."""
+    """A trial of a case. `values` has the kind of each call's inputs.
+
+    One of repeated calls is for the law of random results: up to `repeats` calls with the same inputs, the second half
+    of them on another instance and with another seed of torch.
+    """
 
     case: str
     trial: int
     values: tuple[str, ...] = ("",)
     layout: str = ""
     draws_state: bool = True  # whether parameters that the problem makes constant are drawn
+    repeats: int = 0
 
     @property
     def place(self) -> str:
@@ -79,7 +87,16 @@ def list_runs(job: Job) -> list[Run]:
     for layout in (APART, TRANSPOSED):
         trial = sum(run.case == base.case for run in runs)
         runs.append(Run(case=base.case, trial=trial, layout=layout, draws_state=base.draws_state))
+    if has_law(job.facts):
+        trial = sum(run.case == small for run in runs)
+        runs.append(Run(case=small, trial=trial, repeats=LAW_CALLS))
     return runs
+
+
+def has_law(facts: Facts) -> bool:
+    """Whether results are random, and their law is that of a single call."""
+    kinds = {item.kind for item in facts.degeneracies}
+    return "random" in kinds and not kinds & {"state_assigned", "input_modified"}
 
 
 def _next(runs: Sequence[Run], case: str, values: tuple[str, ...]) -> Run:

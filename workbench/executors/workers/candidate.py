@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 import time
 import traceback
@@ -18,7 +19,15 @@ from workbench.emulator.hook import emulated
 from workbench.executors.jobs.exchange import read_values, write_outputs
 from workbench.executors.jobs.journal import Journal
 from workbench.executors.jobs.replaced import remember_functions
-from workbench.executors.jobs.trials import EMPTY, NOT_FINITE, REFUSABLE, REFUSALS, Run, list_runs
+from workbench.executors.jobs.trials import (
+    EMPTY,
+    FEWEST_LAW_CALLS,
+    NOT_FINITE,
+    REFUSABLE,
+    REFUSALS,
+    Run,
+    list_runs,
+)
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
     effects,
     gpu_candidate,
@@ -44,6 +53,7 @@ from workbench.wire import Json, to_plain
 READY_LIMIT_S = 600.0
 CONVERSION = "/cutlass/cute/runtime.py"  # from_dlpack, mark_layout_dynamic
 NOTICED = ("misaligned", "bad_launch")  # faults with which a GPU ends the program too
+LAW_SECONDS = 6.0  # that the calls for a law take, about
 STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
 
 
@@ -136,6 +146,9 @@ def _run_trial(
         try:
             model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
             unmapped = loading.copy_parameters(reference, model)
+            if run.repeats:
+                _sample_law(job, folder, (module, problem_module), (reference, model), calls[0], run, reply, emulation)
+                return
             watch = effects.Watch(reference, model, loading.pair_parameters(reference, model))
             values: list[torch.Tensor] = []
             kept: list[Launch] = []  # of the first call
@@ -167,6 +180,43 @@ def _run_trial(
         reply["launches"] = [to_plain(launch) for launch in kept]
         reply["builds"] = plain_builds(emulation, job)
     watch.write(folder / "scratch" / effects.EFFECTS / run.place)
+    write_outputs(folder / "scratch" / OUTPUTS / run.place, values)
+
+
+def _sample_law(
+    job: Job,
+    folder: Path,
+    modules: tuple[ModuleType, ModuleType],
+    models: tuple[torch.nn.Module, torch.nn.Module],
+    inputs: list[Any],
+    run: Run,
+    reply: Json,
+    emulation: Emulation,
+) -> None:
+    """Write the outputs of repeated calls with the same inputs and state. Torch's generator is seeded once for each of
+    the two halves, of which the second has an instance of its own.
+    """
+    (own, problem_module), (reference, model) = modules, models
+    values: list[torch.Tensor] = []
+    made, calls, seed = 0, run.repeats, effects.generator_seed(inputs)
+    start = time.process_time()
+    while made < calls:
+        if made == calls // 2:
+            model = loading.build_model(own, "ModelNew", job.problem, init_from=problem_module)
+        if made in (0, calls // 2):
+            loading.seed_generators(seed + made)
+        loading.copy_parameters(reference, model)
+        output = model(*copy.deepcopy(inputs))
+        if emulation.faults:
+            raise emulation.faults[0]
+        values += [value.clone() for value in validate(job, run.case, output, emulation.watch.count_unwritten_bytes)]
+        made += 1
+        if made == 1:  # which compiles
+            start = time.process_time()
+        if made == 3:
+            fitting = int(LAW_SECONDS / max((time.process_time() - start) / 2, 1e-3)) // 2 * 2
+            calls = min(max(fitting, FEWEST_LAW_CALLS), run.repeats)
+    reply["law_calls"] = made
     write_outputs(folder / "scratch" / OUTPUTS / run.place, values)
 
 

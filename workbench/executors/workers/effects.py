@@ -16,7 +16,7 @@ import torch
 from workbench.executors.jobs.exchange import read_numbered, write_numbered
 from workbench.executors.workers.outputs import digest
 from workbench.problems import loading
-from workbench.problems.reference import Reference, run_reference
+from workbench.problems.reference import Reference, run_reference, sample_reference
 from workbench.problems.results import spec_of, tensors_of
 from workbench.records import Check, Facts, Job, TensorSpec
 
@@ -141,6 +141,26 @@ def run_calls(
     eager = None if found.eager is None else [found.eager[at] for at in kept]
     exact = [found.exact[at] for at in kept]
     return Expectation(replace(found, exact=exact, eager=eager), specs, shown, tuple(n for _, n in changed))
+
+
+def sample_calls(model: torch.nn.Module, calls: Sequence[Sequence[object]], count: int) -> list[list[torch.Tensor]]:
+    """The outputs of all calls in the reference, `count` times with other random numbers."""
+    several = _Sequence(model, calls)
+    return list(sample_reference(several, [value for call in calls for value in call], range(1, count + 1)))
+
+
+class _Sequence(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
+    """Calls a model with the inputs of several calls in a row, and returns all results."""
+
+    def __init__(self, model: torch.nn.Module, calls: Sequence[Sequence[object]]) -> None:
+        super().__init__()
+        self.model, self.count = model, len(calls)
+
+    def forward(self, *values: object) -> list[torch.Tensor]:
+        """The results of all calls."""
+        size = len(values) // self.count
+        parts = (values[at : at + size] for at in range(0, len(values), max(size, 1)))
+        return [value.clone() for inputs in parts for value in tensors_of(self.model(*inputs))]
 
 
 def followed_values(state: Iterable[torch.Tensor], calls: Sequence[Sequence[object]]) -> list[torch.Tensor]:

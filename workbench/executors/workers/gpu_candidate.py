@@ -19,7 +19,7 @@ from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import input_seed
 from workbench.executors.workers import effects
-from workbench.executors.workers.initial_state import draw_constants
+from workbench.executors.workers.initial_state import draw_caches, draw_constants
 from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, find_case, validate
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory
 from workbench.problems import loading
@@ -52,6 +52,7 @@ def reference_model(job: Job, module: ModuleType, case: str, seed: int) -> torch
         model = loading.build_model(module, "Model", job.problem).cuda()
     if case != job.cases[-1]:
         draw_constants(model, seed)
+        draw_caches(model, loading.make_inputs(module, job.problem, seed, "cuda"), seed)
     return model
 
 

@@ -189,6 +189,17 @@ def _worse(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor) -> torch
     return torch.where((other - exact).abs() > (one - exact).abs(), other, one)
 
 
+def sample_reference(
+    model: torch.nn.Module, inputs: Sequence[object], seeds: Iterable[int], *, wide: torch.dtype = torch.float64
+) -> Iterator[list[torch.Tensor]]:
+    """The results of copies of the model in `wide`, with the random numbers that torch draws in it for each seed."""
+    widened, values = _widened(model, wide), convert(inputs, wide)
+    for seed in seeds:
+        loading.seed_generators(seed)
+        with torch.no_grad(), WidenedDtypes(wide):
+            yield tensors_of(copy.deepcopy(widened)(*values))
+
+
 def convert(values: Iterable[object], dtype: torch.dtype) -> list[object]:
     """The values, floating-point tensors among them as copies in `dtype`; those of 8 bits as they are."""
     return [tree_map(lambda leaf: leaf.to(dtype, copy=True) if _is_widened(leaf) else leaf, value) for value in values]
