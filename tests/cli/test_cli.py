@@ -16,6 +16,7 @@ import pytest
 from workbench import landscapes, problems
 from workbench.cli import main
 from workbench.errors import UserError
+from workbench.session import Session
 from workbench.views.commands import validation
 
 Done = subprocess.CompletedProcess[str]
@@ -92,6 +93,25 @@ def test_mistakes_are_one_line_and_status_two(
     done = cutegen(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
+
+
+@pytest.mark.parametrize("arguments", [("run", "no_such_problem"), ("export", "x.py"), ("explain", "tile")])
+def test_a_mistake_is_a_document_too(cutegen: Callable[..., Done], arguments: tuple[str, ...]) -> None:
+    done = cutegen(*arguments, "--json")
+    assert done.returncode == 2 and f"cutegen: {json.loads(done.stdout)['error']}\n" in done.stderr
+
+
+def test_a_run_that_fails_shows_what_it_has_and_how_to_go_on(
+    cutegen: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spend_all(session: Session, _: object) -> None:
+        session.run(0)
+        raise UserError("the budget of 5 tokens is used up")
+
+    monkeypatch.setattr("workbench.cli.loop._run_loop", spend_all)
+    done = cutegen("run", "relu", *SMALL)
+    assert done.returncode == 2 and done.stderr.endswith("cutegen: the budget of 5 tokens is used up\n")
+    assert "v1" in done.stdout.partition("✓")[2] and "go on with: cutegen run --resume" in done.stdout
 
 
 @pytest.mark.slow

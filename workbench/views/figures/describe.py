@@ -151,7 +151,7 @@ def show_bars(
         [bars],
         height=6 + ROW * len(rows),
         xaxis={"title": {"text": head[1]}, "range": [0, whole], **({"tickformat": ".0%"} if full == 1.0 else {})},
-        yaxis={"type": "category", "autorange": "reversed"},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
         right=room_beside([(row.value / whole, row.note) for row in rows]),
     )
     return show(figure, plain, listed, "; ".join(f"{row.label} {row.note}" for row in rows))

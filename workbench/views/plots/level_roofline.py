@@ -99,7 +99,7 @@ def _make_ceilings(
 
 
 def _make_points(order: Sequence[str], points: Sequence[Point], roofs: Sequence[Ceiling]) -> list[Any]:
-    """The points of each level, in its colour and with its mark, named after the level and its roof."""
+    """The points of each level, named after it and its roof. Where two lie on each other, the smaller mark is above."""
     names = {name: f"{name}: {format_amount(rate)}B/s ({source})" for name, rate, source in roofs}
     return [
         go.Scatter(
@@ -109,7 +109,7 @@ def _make_points(order: Sequence[str], points: Sequence[Point], roofs: Sequence[
             y=[point.rate for point in own],
             hovertext=escape(list(map(_describe, own))),
             hoverinfo="text",
-            marker={"symbol": MARKS[n % len(MARKS)], "size": 11, "color": colour_of(n)},
+            marker={"symbol": MARKS[n % len(MARKS)], "size": max(15 - 3 * n, 6), "color": colour_of(n)},
         )
         for n, level in enumerate(order)
         if (own := [point for point in points if point.level == level])
