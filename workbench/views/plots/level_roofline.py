@@ -53,11 +53,13 @@ def _describe(point: Point) -> str:
 
 
 def _fit_ranges(points: Sequence[Point], roofs: Sequence[Ceiling], top: float) -> tuple[list[float], list[float]]:
-    """The ranges of both axes, as base-10 logarithms: they hold the points and the ends of the roofs."""
+    """The ranges of both axes, as base-10 logarithms: they hold the points, and the roofs with the peaks' names beside
+    their ends.
+    """
     xs = [point.intensity for point in points] + [top / rate for _, rate, _ in roofs]
     ys = [point.rate for point in points]
     return (
-        [math.floor(math.log10(min(xs))) - 0.2, math.ceil(math.log10(max(xs))) + 0.6],
+        [math.floor(math.log10(min(xs))) - 0.2, math.log10(max(xs)) + 1.7],
         [math.floor(math.log10(min(ys))) - 0.3, math.ceil(math.log10(top)) + 0.3],
     )
 
