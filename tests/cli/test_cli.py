@@ -54,7 +54,9 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
     exported = cutegen("export", "op.py", "--as", "custom-op")
     assert exported.returncode == 0 and "torch.library.custom_op" in (tmp_path / "op.py").read_text()
     assert "hunk 1" in cutegen("diff", "v1", "v2").stdout
-    assert "v1" in cutegen("history").stdout
+    told = cutegen("history", "--html", "report.html")
+    report = (tmp_path / "report.html").read_text()
+    assert "v1" in told.stdout and "<svg" in report and "hunk 1" in report and "one element per thread" in report
     good = cutegen("test", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--json")
     assert good.returncode == 0 and json.loads(good.stdout)["correct"] is True
     (tmp_path / "bad.py").write_text((tmp_path / "best.py").read_text().replace("Float32(0.0)", "Float32(1.0)"))
