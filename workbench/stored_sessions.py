@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 from workbench import trust
 from workbench.errors import UserError
+from workbench.records import record
 from workbench.store import Store
 
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, sqlite3.Error, UnicodeError)
@@ -123,6 +125,40 @@ def describe(folder: Path) -> str:
         f"the language model in its log is at {address}" if address else "",
     ]
     return "; ".join(filter(None, lines))
+
+
+@record
+class Outline:
+    """A stored session in a list: `best_s` is the time of the accepted version with the least one."""
+
+    name: str
+    problem: str
+    versions: int
+    best_s: float | None
+    provenance: str
+    used: datetime.datetime
+
+
+def outline(folder: Path) -> Outline:
+    """What a stored session is, for a list. Nothing of it is run. Raises `UserError` where it cannot be read."""
+    check_files(folder)
+    store = _open(folder, write=False)
+    with reading(store):
+        problem, _ = store.problem()
+        versions = store.versions()
+    store.close()
+    written = problem.source.partition("\n")[0].strip('"') if problem.origin == "expression" else problem.name
+    accepted = [v.trials[-1].verdict for v in versions if v.trials and v.decision and v.decision.kind == "accept"]
+    timed = [(verdict.time_s, verdict.time_provenance or "") for verdict in accepted if verdict.time_s is not None]
+    best_s, provenance = min(timed, default=(None, ""))
+    return Outline(
+        name=folder.name,
+        problem=", ".join([written, problem.precision, *(f"{name}={value}" for name, value in problem.settings)]),
+        versions=len(versions),
+        best_s=best_s,
+        provenance=provenance,
+        used=datetime.datetime.fromtimestamp((folder / trust.DATABASE).stat().st_mtime, datetime.UTC),
+    )
 
 
 def why_not_run(folder: Path) -> str:

@@ -16,6 +16,7 @@ import pytest
 from workbench import landscapes, problems
 from workbench.cli import main
 from workbench.errors import UserError
+from workbench.session import Session
 from workbench.views.commands import validation
 
 Done = subprocess.CompletedProcess[str]
@@ -53,7 +54,9 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
     exported = cutegen("export", "op.py", "--as", "custom-op")
     assert exported.returncode == 0 and "torch.library.custom_op" in (tmp_path / "op.py").read_text()
     assert "hunk 1" in cutegen("diff", "v1", "v2").stdout
-    assert "v1" in cutegen("history").stdout
+    told = cutegen("history", "--html", "report.html")
+    report = (tmp_path / "report.html").read_text()
+    assert "v1" in told.stdout and "<svg" in report and "hunk 1" in report and "one element per thread" in report
     good = cutegen("test", "relu", "best.py", "--set", "batch_size=8", "--set", "dim=64", "--json")
     assert good.returncode == 0 and json.loads(good.stdout)["correct"] is True
     (tmp_path / "bad.py").write_text((tmp_path / "best.py").read_text().replace("Float32(0.0)", "Float32(1.0)"))
@@ -92,6 +95,25 @@ def test_mistakes_are_one_line_and_status_two(
     done = cutegen(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("cutegen:")]) == 1
+
+
+@pytest.mark.parametrize("arguments", [("run", "no_such_problem"), ("export", "x.py"), ("explain", "tile")])
+def test_a_mistake_is_a_document_too(cutegen: Callable[..., Done], arguments: tuple[str, ...]) -> None:
+    done = cutegen(*arguments, "--json")
+    assert done.returncode == 2 and f"cutegen: {json.loads(done.stdout)['error']}\n" in done.stderr
+
+
+def test_a_run_that_fails_shows_what_it_has_and_how_to_go_on(
+    cutegen: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spend_all(session: Session, _: object) -> None:
+        session.run(0)
+        raise UserError("the budget of 5 tokens is used up")
+
+    monkeypatch.setattr("workbench.cli.loop._run_loop", spend_all)
+    done = cutegen("run", "relu", *SMALL)
+    assert done.returncode == 2 and done.stderr.endswith("cutegen: the budget of 5 tokens is used up\n")
+    assert "v1" in done.stdout.partition("✓")[2] and "go on with: cutegen run --resume" in done.stdout
 
 
 @pytest.mark.slow

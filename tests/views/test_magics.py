@@ -85,6 +85,14 @@ def test_mistakes_are_one_line(ip: Any, line: str, said: str) -> None:
     assert said in str(caught.value) and "\n" not in str(caught.value).strip()
 
 
+def test_run_goes_on_until_its_goal(ip: Any) -> None:
+    ip.run_line_magic("cutegen", "problem row_sum --executor replay")
+    shown = str(ip.run_line_magic("cutegen", "run --until sol --patience 1"))
+    assert "v1" in shown and "stopped: " in shown
+    with pytest.raises(UsageError, match="dawn"):
+        ip.run_line_magic("cutegen", "run --until dawn")
+
+
 @pytest.mark.parametrize("line", ["problem nowhere.py", "problem softmax --precision f8", "problem relu --set dims=3"])
 def test_a_problem_that_fails_leaves_no_session(ip: Any, line: str) -> None:
     ip.run_line_magic("cutegen", SMALL)

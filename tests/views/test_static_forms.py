@@ -141,6 +141,15 @@ def test_work_without_flops_has_a_roofline_too() -> None:
     assert "v1, v2" in texts
 
 
+def test_text_alone_is_wrapped_between_words() -> None:
+    shown = MimeBundle("v1 <accepted>: the baseline is v1")._repr_mimebundle_()
+    assert shown["text/plain"] == "v1 <accepted>: the baseline is v1"
+    page = str(shown["text/html"])
+    Balance(page)
+    assert "word-break:normal" in page and "&lt;accepted&gt;" in page
+    assert "text/html" not in MimeBundle("a", markdown="*a*")._repr_mimebundle_()
+
+
 def test_a_plot_does_not_depend_on_the_last_bits() -> None:
     one, two = (
         MimeBundle("plot", plotly={"data": [{"x": [value, 3], "name": "a"}]})._repr_mimebundle_()[PLOTLY]

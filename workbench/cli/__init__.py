@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from workbench.cli.output import INTERRUPTED, OK, USAGE, ask, print_error, set_json
+from workbench.cli.output import INTERRUPTED, OK, USAGE, ask, print_error, print_failure, set_json
 from workbench.cli.parser import make_parser
 from workbench.errors import Stopped, WorkbenchError
 from workbench.interrupts import defer_during_imports
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(str(error) or "stopped; everything finished is kept")
         return INTERRUPTED
     except WorkbenchError as error:
-        print_error(f"cutegen: {error}")
+        print_failure(str(error))
         return USAGE
     except BrokenPipeError:
         # without this the interpreter prints an error when it flushes standard output at exit
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        print_error(f"cutegen: {error.strerror or error}{where}")
+        print_failure(f"{error.strerror or error}{where}")
         return USAGE
     finally:
         set_json(False)

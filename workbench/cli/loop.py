@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from workbench.cli import searching
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
 from workbench.cli.sessions import create_session, print_wait, start_workers
-from workbench.errors import Stopped, Unavailable, UserError
+from workbench.errors import Stopped, Unavailable, UserError, WorkbenchError
 from workbench.plugins import DEFAULTS
 from workbench.protocols import Proposer
 
@@ -42,6 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
             raise Stopped(
                 f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}{again}"
             ) from None
+        except WorkbenchError:  # of a model, such as a budget that is used up
+            if session.versions:
+                echo("\n" + str(tables.history(session)))
+            _say_kept(session)
+            raise
         return _print_summary(session)
 
 
@@ -225,8 +230,10 @@ def _run_loop(session: Session, arguments: argparse.Namespace) -> None:
     elif _load_proposer(arguments.by).needs_model:
         kinds = ("proposed", "judged", "decided")
         session.subscribe(lambda event: echo(f"  {event.message}") if event.kind in kinds else None)
-        session.run_chain(arguments.by, **_chain_settings(arguments))
-        echo(f"spent: {session.client().budget.describe()}")
+        try:
+            session.run_chain(arguments.by, **_chain_settings(arguments))
+        finally:
+            echo(f"spent: {session.client().budget.describe()}")
     elif arguments.until is not None:
         _run_until(session, arguments)
     else:
@@ -290,8 +297,12 @@ def _print_summary(session: Session) -> int:
     if wants_json():
         print_json(_summary(session) | ({"why": list(why)} if why else {}))
     else:
-        echo(f"\nsession {session.name} is kept in {session.folder}; go on with: cutegen run --resume {session.folder}")
+        _say_kept(session)
     return OK if session.best is not None else NOT_CORRECT
+
+
+def _say_kept(session: Session) -> None:
+    echo(f"\nsession {session.name} is kept in {session.folder}; go on with: cutegen run --resume {session.folder}")
 
 
 def _summary(session: Session) -> dict[str, object]:

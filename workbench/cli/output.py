@@ -26,6 +26,13 @@ def print_error(text: str) -> None:
     print(make_printable(text), file=sys.stderr)
 
 
+def print_failure(text: str) -> None:
+    """Print why a command did nothing: one line to standard error, and with --json a document with it."""
+    print_error(f"cutegen: {text}")
+    if _json:
+        print_json({"error": text})
+
+
 def ask(question: str) -> bool:
     """Show a question on standard error, and read whether the answer is yes."""
     print_error(question)

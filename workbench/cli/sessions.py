@@ -113,23 +113,34 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def history(arguments: argparse.Namespace) -> int:
-    """Print the version tree of a session, or the names of the stored sessions."""
+    """Print the version tree of a session, or a list of the stored sessions."""
     from workbench.analysis.version_rows import version_rows
-    from workbench.session import Session
+    from workbench.session import Session, default_root
     from workbench.views.text import tables
+    from workbench.views.text.sessions_page import list_sessions
 
-    if arguments.session is None and len(Session.names()) != 1:
+    if arguments.session is None and not arguments.html and len(Session.names()) != 1:
         if wants_json():
             print_json(Session.names())
         else:
-            print_text("\n".join(Session.names()) or "no sessions yet")
+            print_text(str(list_sessions(default_root())))
         return OK
     with _open_stored(arguments.session) as session:
         if wants_json():
             print_json(version_rows(session.versions))
         else:
             print_text(str(tables.history(session)))
+        if arguments.html:
+            _write_report(session, Path(arguments.html))
     return OK
+
+
+def _write_report(session: Session, path: Path) -> None:
+    """Write the report of a session as a page that needs nothing else."""
+    from workbench.views.text import report
+
+    path.write_text(report.html_page(session), encoding="utf-8")
+    echo(f"written to {path}")
 
 
 def show_lessons(arguments: argparse.Namespace) -> int:

@@ -32,6 +32,7 @@ from workbench.views.text.mime_bundle import MimeBundle
 from workbench.views.text.problem_card import describe_problem
 from workbench.views.text.profile_report import profile_report
 from workbench.views.text.rules_page import program_rules, with_rules
+from workbench.views.text.sessions_page import list_sessions
 
 Handler = Callable[[Namespace, str | None, Notebook], object]
 
@@ -69,6 +70,11 @@ def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:
         return generate(arguments, cell, state)
     if arguments.words or arguments.start:
         raise UserError("--until runs several steps: leave out words and --from")
+    return _run_until(arguments, state)
+
+
+def _run_until(arguments: Namespace, state: Notebook) -> MimeBundle:
+    """Run steps until the goal of --until is reached."""
     state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
     return MimeBundle(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
 
@@ -159,6 +165,8 @@ def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object
         return searching.run_in_notebook(arguments, state)
     choose_rule(state.session, arguments)
     choose_testing(state.session, arguments)
+    if arguments.until is not None:
+        return _run_until(arguments, state)
     state.session.run(arguments.steps, arguments.by)
     if not state.session.versions:
         return MimeBundle("\n".join(explain_no_version(state.session, state.last_note)))
@@ -287,7 +295,7 @@ def show_page(arguments: Namespace, cell: str | None, state: Notebook) -> object
 
 def show_sessions(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     """List the stored sessions."""
-    return MimeBundle("\n".join(Session.names()) or "no sessions yet")
+    return list_sessions(default_root())
 
 
 def verify(arguments: Namespace, cell: str | None, state: Notebook) -> object:

@@ -143,8 +143,16 @@ LOOK = (
         about="show the version tree; on the command line without a session: list the sessions",
         group="looking",
         places=BOTH,
-        example="cutegen history",
-        arguments=(STORED_SESSION,),
+        example="cutegen history --session softmax-1 --html report.html",
+        arguments=(
+            STORED_SESSION,
+            Argument(
+                flags=("--html",),
+                metavar="FILE",
+                about="write a report of the session: versions, diffs, times and advice",
+                places=("shell",),
+            ),
+        ),
     ),
     Command(
         name="verify",

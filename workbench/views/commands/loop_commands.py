@@ -201,7 +201,7 @@ LOOP = (
             STEPS,
             ACCEPT,
             ALLOW,
-            *(argument.only_in("shell") for argument in UNTIL),
+            *UNTIL,
             *SEARCH,
             Argument(
                 flags=("--resume",),

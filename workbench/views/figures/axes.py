@@ -17,7 +17,7 @@ PREFIXES = (
     ("µ", 1e-6),
     ("n", 1e-9),
 )
-DECADES = 2.5  # a longer logarithmic axis has numbers at powers of ten only
+DECADES = 3.5  # a longer logarithmic axis has numbers at powers of ten only
 MARGIN = 0.05  # of the range, on each side of an axis
 
 

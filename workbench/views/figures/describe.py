@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from workbench.views.figures import objects as go
-from workbench.views.figures.axes import DECADES
 from workbench.views.figures.colours import pick, readable_ink
 from workbench.views.figures.static import LINE, draw_static, legend_rows
 from workbench.views.figures.style import CLEAR, COLOURS, GRID, LETTER, QUIET, WIDTH, shorten
@@ -65,12 +64,10 @@ def make_figure(
 
 
 def _make_axis(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """An axis with the looks that all of them share. A long logarithmic one has numbers at powers of ten only."""
+    """An axis with the looks that all of them share."""
     made = {"gridcolor": GRID, "color": QUIET, "automargin": True, "zeroline": False, **spec}
     if "title" in spec:
         made["title"] = {"font": {"size": 12}, "standoff": 6, **spec["title"]}
-    if spec.get("type") == "log" and "range" in spec and spec["range"][1] - spec["range"][0] > DECADES:
-        made["dtick"] = 1
     return made
 
 
@@ -151,7 +148,7 @@ def show_bars(
         [bars],
         height=6 + ROW * len(rows),
         xaxis={"title": {"text": head[1]}, "range": [0, whole], **({"tickformat": ".0%"} if full == 1.0 else {})},
-        yaxis={"type": "category", "autorange": "reversed"},
+        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
         right=room_beside([(row.value / whole, row.note) for row in rows]),
     )
     return show(figure, plain, listed, "; ".join(f"{row.label} {row.note}" for row in rows))

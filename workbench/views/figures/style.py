@@ -14,7 +14,7 @@ PALE, SLOW = "#c9c9c9", "#b5651d"
 MARKS = ("circle", "square", "diamond", "triangle-up")
 DASHES = {"solid": "", "dash": "9 5", "dot": "2 4", "dashdot": "9 4 2 4", "longdash": "14 5"}  # curves differ by more
 KINDS = tuple(DASHES)  # than their colour: the names in plotly, and the strokes in SVG
-LOG = {"type": "log", "minor": {"ticks": "outside", "ticklen": 3, "showgrid": False}}
+LOG = {"type": "log", "nticks": 5, "minor": {"ticks": "outside", "ticklen": 3, "showgrid": False}}
 RATES = {**LOG, "tickformat": "~s"}  # 900G, 1T: with exponentformat alone, ticks between powers of ten read 0.9 x 10^12
 INTENSITIES = {**LOG, "tickformat": "~g"}  # 0.5, 100
 

@@ -65,7 +65,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         return f" (session {name} is closed; %cutegen open {name} opens it again)"
 
     def _keep_note(self, event: Event) -> None:
-        if event.kind == "note":
+        if event.kind in ("note", "stopped"):
             self.last_note = event.message
 
     @line_cell_magic  # type: ignore[untyped-decorator]

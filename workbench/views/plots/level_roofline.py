@@ -53,11 +53,13 @@ def _describe(point: Point) -> str:
 
 
 def _fit_ranges(points: Sequence[Point], roofs: Sequence[Ceiling], top: float) -> tuple[list[float], list[float]]:
-    """The ranges of both axes, as base-10 logarithms: they hold the points and the ends of the roofs."""
+    """The ranges of both axes, as base-10 logarithms: they hold the points, and the roofs with the peaks' names beside
+    their ends.
+    """
     xs = [point.intensity for point in points] + [top / rate for _, rate, _ in roofs]
     ys = [point.rate for point in points]
     return (
-        [math.floor(math.log10(min(xs))) - 0.2, math.ceil(math.log10(max(xs))) + 0.6],
+        [math.floor(math.log10(min(xs))) - 0.2, math.log10(max(xs)) + 1.7],
         [math.floor(math.log10(min(ys))) - 0.3, math.ceil(math.log10(top)) + 0.3],
     )
 
@@ -99,7 +101,7 @@ def _make_ceilings(
 
 
 def _make_points(order: Sequence[str], points: Sequence[Point], roofs: Sequence[Ceiling]) -> list[Any]:
-    """The points of each level, in its colour and with its mark, named after the level and its roof."""
+    """The points of each level, named after it and its roof. Where two lie on each other, the smaller mark is above."""
     names = {name: f"{name}: {format_amount(rate)}B/s ({source})" for name, rate, source in roofs}
     return [
         go.Scatter(
@@ -109,7 +111,7 @@ def _make_points(order: Sequence[str], points: Sequence[Point], roofs: Sequence[
             y=[point.rate for point in own],
             hovertext=escape(list(map(_describe, own))),
             hoverinfo="text",
-            marker={"symbol": MARKS[n % len(MARKS)], "size": 11, "color": colour_of(n)},
+            marker={"symbol": MARKS[n % len(MARKS)], "size": max(15 - 3 * n, 6), "color": colour_of(n)},
         )
         for n, level in enumerate(order)
         if (own := [point for point in points if point.level == level])

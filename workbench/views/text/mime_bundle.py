@@ -8,10 +8,11 @@ from typing import Any
 
 PLOTLY = "application/vnd.plotly.v1+json"
 DIGITS = 6  # significant ones
+WHOLE_WORDS = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"  # of plain text JupyterLab breaks words
 
 
 class MimeBundle:
-    """A MIME bundle for a notebook. `text` is always set, and `str()` returns it.
+    """A MIME bundle for a notebook. `text` is always set, and `str()` returns it; alone it is shown with whole words.
 
     If `parts` are given, a notebook displays each of them as an output instead. An untrusted notebook drops a picture
     inside HTML, but shows a picture in a bundle of its own. Numbers in `plotly` are rounded to DIGITS, so that a saved
@@ -46,8 +47,8 @@ class MimeBundle:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         bundle: dict[str, object] = {"text/plain": self.text}
-        if self.html:
-            bundle["text/html"] = self.html
+        if self.html or not (self.markdown or self.svg):
+            bundle["text/html"] = self.html or f'<pre style="{WHOLE_WORDS}">{html.escape(self.text)}</pre>'
         if self.markdown:
             bundle["text/markdown"] = self.markdown
         if self.svg:
