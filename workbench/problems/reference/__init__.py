@@ -47,9 +47,9 @@ class Reference:
     """Results of one call: `exact` in float64 (integers as they are), `eager` at the problem's precision.
 
     `eager` is None if torch cannot run it (an operation that the device lacks in 16 bits). Of products in TF32, it is
-    the worst one of several results, element by element, up to FEW elements (see `run_reference`). `terms` is the number of
-    terms of the longest sum. `eps` is that of the coarsest floating point among the results of `eager`'s operations;
-    TF32's where its products are in TF32.
+    the worst one of several results, element by element, up to FEW elements (see `run_reference`). `terms` is the
+    number of terms of the longest sum. `eps` is that of the coarsest floating point among the results of `eager`'s
+    operations; TF32's where its products are in TF32.
     """
 
     exact: list[torch.Tensor]

@@ -9,8 +9,8 @@ fraction. The offset is not known, and neither is how far the priors can be trus
 is that of the candidate's prior, or `spread` where it has none, times a factor that is fitted with `length` by the
 likelihood of the tries. Of candidates that are no programs no settings are known, and only their priors count.
 
-Libraries of linear algebra round in other ways on other processors. What decides is therefore rounded to DIGITS, so that
-candidates that are equal stay equal, and a search with the same seed makes the same choices everywhere.
+Libraries of linear algebra round in other ways on other processors. What decides is therefore rounded to DIGITS, so
+that candidates that are equal stay equal, and a search with the same seed makes the same choices everywhere.
 """
 
 from __future__ import annotations

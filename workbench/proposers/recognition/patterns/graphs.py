@@ -308,8 +308,8 @@ def say_forms(graph: tuple[Operation, ...]) -> str:
         return ""
     return (
         "of rows reduced by an index it knows torch.segment_reduce(x[indices], 'sum', 'mean' or 'max', "
-        "offsets=indptr), embedding_bag, index_add and scatter_add into zeros, and scatter_reduce and index_reduce by rows "
-        "that are made of offsets (torch.repeat_interleave(indptr.diff())); "
+        "offsets=indptr), embedding_bag, index_add and scatter_add into zeros, and scatter_reduce and index_reduce by "
+        "rows that are made of offsets (torch.repeat_interleave(indptr.diff())); "
     )
 
 
