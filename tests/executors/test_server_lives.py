@@ -53,3 +53,12 @@ def test_an_inspection_needs_no_cute_dsl(tmp_path: Path) -> None:
 
 def _has_loaded_cute_dsl(server: Server) -> bool:
     return any("cutlass" in one.path for one in psutil.Process(server.process.pid).memory_maps())
+
+
+def test_a_fault_of_a_worker_is_in_its_output(tmp_path: Path) -> None:
+    server = Server()
+    try:
+        end = server.wait(server.start_job("inspect", str(tmp_path / "missing"), wall_s=60))
+        assert end["code"] == 70 and "Traceback" in end["output"]
+    finally:
+        server.close()

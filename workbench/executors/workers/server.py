@@ -27,6 +27,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -75,6 +76,8 @@ def fork_job(request: Json, connection: int | None = None) -> Child:
             os.close(status_read)
             os.close(notes_read)
             _warden(request, out_write, status_write, notes_write, connection)
+        except BaseException:  # a fault of ours, or of the installation
+            traceback.print_exc()
         finally:
             os._exit(70)
     os.close(out_write)
