@@ -504,7 +504,7 @@ def test_a_verdict_states_both_errors(
     file.write_text(PROBLEM.format(**problem))
     subject = problems.load(str(file), precision=precision)
     candidate = Candidate(source=CANDIDATE.format(arguments=problem["arguments"], body=body))
-    job = Job(problem=subject, facts=inspection.inspect(subject), candidate=candidate, trials=1)
+    job = Job(problem=subject, facts=inspection.inspect(subject), candidate=candidate, trials=1, full_sample=False)
     outcome = EmulatorExecutor().run(job)
     assert len(outcome.checks) >= 2 and all(check.passed == passes for check in outcome.checks), outcome.failure
     for check in outcome.checks:
