@@ -25,6 +25,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 # CuTe DSL's caches: each keeps the MLIR contexts of the last 128 kernels that used it, which are gigabytes
 IR_CACHES: list[Any] = []
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # forty grammars that jsonschema would parse
 STACKS_TO: list[int] = []  # the file descriptor that faulthandler prints to
 
 

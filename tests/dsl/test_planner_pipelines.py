@@ -122,6 +122,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     ("between", "sizes"), [("nn.ReLU()", [1, 4, 1]), ("(nn.ReLU() if _ % 2 else nn.Tanh())", [1, 2, 2, 1])]

@@ -97,6 +97,7 @@ def test_rejections(text: str, reason: str) -> None:
     assert any(reason in str(item) for item in check(parse(text)))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("body", "shape", "arguments"),
     [
@@ -123,6 +124,7 @@ def test_recognised(body: str, shape: str, arguments: str) -> None:
     assert computation.operation == parse(f"pool(x, {arguments})").stages[0].operation
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "body",
     [

@@ -147,7 +147,7 @@ def test_what_is_proposed_first_on_hopper_computes_the_module(
     assert computes(problem(forward, inputs, init)).startswith(starts)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("forward", "inputs", "starts"),
     [
@@ -177,6 +177,7 @@ def test_other_arguments_are_read(forward: str, inputs: tuple[str, ...], starts:
     assert proposed(problem(forward, inputs), "sm_80")[0].startswith(starts)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("forward", "inputs"),
     [

@@ -153,6 +153,7 @@ def test_tensors_may_be_called_what_the_kernel_calls_its_own() -> None:
     right("elementwise(sub(out, width)) .unroll(1)", rows.double() - y.double(), rows, y, names=("out", "width"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves(dtype: torch.dtype) -> None:
     x = drawn(4, 264).to(dtype)

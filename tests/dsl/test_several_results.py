@@ -15,7 +15,7 @@ HALF = "torch.cat((-x[..., x.shape[-1] // 2:], x[..., :x.shape[-1] // 2]), -1) *
 PAIR = "dict(zip(('values', 'places'), x.topk(3, dim=-1)))"
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("forward", "inputs", "init", "said"),
     [

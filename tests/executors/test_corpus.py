@@ -53,6 +53,7 @@ def test_candidate(path: Path, subject: tuple[Problem, Facts], tmp_path: Path, m
         cases=("shrunk",),
         wall_limit_s=3.0 if path.stem == "host_loop" else 60.0,
         memory_limit_bytes=3 << 29,
+        full_sample="correct" in source.splitlines()[0],  # only then does it count
     )
     outcome = EmulatorExecutor().run(job)
     if "correct" in source.splitlines()[0]:

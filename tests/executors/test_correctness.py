@@ -239,14 +239,13 @@ def test_convolutions_pass_in_float32_and_not_in_tf32() -> None:
     assert not subject.check(functional.conv_transpose3d(truncate(x), truncate(w)))["passed"]
 
 
-@pytest.mark.slow
 def test_one_wrong_row_of_a_million_fails() -> None:
-    subject = Subject(lambda x: x * 2, normal(1 << 20, 8), precision="fp32")
+    subject = Subject(lambda x: x * 2, normal(1 << 20, 2), precision="fp32")
     got = subject.eager.clone()
     assert subject.check(got)["passed"]
     got[77_777] = got[77_778]
     found = subject.check(got)
-    assert not found["passed"] and found["bad_elements"] == 8
+    assert not found["passed"] and found["bad_elements"] == 2
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -545,7 +544,7 @@ def test_a_verdict_states_both_errors(
     file.write_text(PROBLEM.format(**problem))
     subject = problems.load(str(file), precision=precision)
     candidate = Candidate(source=CANDIDATE.format(arguments=problem["arguments"], body=body))
-    job = Job(problem=subject, facts=inspection.inspect(subject), candidate=candidate, trials=1)
+    job = Job(problem=subject, facts=inspection.inspect(subject), candidate=candidate, trials=1, full_sample=False)
     outcome = EmulatorExecutor().run(job)
     assert len(outcome.checks) >= 2 and all(check.passed == passes for check in outcome.checks), outcome.failure
     for check in outcome.checks:

@@ -155,7 +155,8 @@ def subject(source: str) -> tuple[Problem, Facts]:
 
 def run(source: str, candidate: str) -> Failure | None:
     problem, facts = subject(source)
-    return EmulatorExecutor().run(Job(problem=problem, facts=facts, candidate=Candidate(source=candidate))).failure
+    job = Job(problem=problem, facts=facts, candidate=Candidate(source=candidate), full_sample=False)
+    return EmulatorExecutor().run(job).failure
 
 
 def norm_kernel(body: str = COUNT, mean: str = "n.running_mean", var: str = "n.running_var") -> str:

@@ -95,6 +95,7 @@ def draw(form: str) -> list[torch.Tensor]:
     return [torch.randn(nodes, 6, generator=generator), indptr, indices, *more]
 
 
+@pytest.mark.slow
 def test_the_transposed_rows_are_made_once_for_a_graph(tmp_path: Path) -> None:
     module, path = make("sum", tmp_path)
     rows, (_, indptr, indices) = module.TransposedRows(), draw("sum")

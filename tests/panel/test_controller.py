@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench import Session
+from workbench import Session, problems
 from workbench.records import Candidate, Proposal, Version
 from workbench.views.notebook import decision_record, view_model
 from workbench.views.notebook.controller import get_controller
@@ -113,6 +113,22 @@ def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_pat
         panel._on_message(panel, {"command": "apply", "version": 1, "advice": top["probe"]}, [])
         wait_for(lambda: not panel.live["busy"] and len(made.versions) == 2)
         assert made.version(2).proposal.reason.startswith(f"probe {top['probe']}") and panel.state["shown"] == 2
+        panel.close()
+
+
+def test_stop_ends_a_run_keeps_what_there_is_and_the_next_step_runs(tmp_path: Path) -> None:
+    problem = problems.load("relu", settings=(("batch_size", 8), ("dim", 64)))
+    with Session.create(problem, root=tmp_path, executor="emulator") as made:
+        panel = Panel(made)
+        panel._on_message(panel, {"command": "run", "steps": 50}, [])
+        wait_for(lambda: len(made.versions) >= 2)
+        assert panel.live["busy"]
+        panel._on_message(panel, {"command": "stop"}, [])
+        wait_for(lambda: not panel.live["busy"])
+        held = len(made.versions)
+        assert "stopped" in panel.live["message"]["text"] and 2 <= held < 50
+        panel._on_message(panel, {"command": "generate"}, [])
+        wait_for(lambda: not panel.live["busy"] and len(made.versions) == held + 1)
         panel.close()
 
 

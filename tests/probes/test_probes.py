@@ -156,6 +156,7 @@ def test_nothing_is_decided_on_fast_kernels() -> None:
     assert [decided(taken) for taken in fast] == [set()] * len(fast)
 
 
+@pytest.mark.slow
 def test_high_advice_on_the_fastest_rows_needs_room_to_the_bound() -> None:
     places, seen = landscapes(), 0
     for row in counted_rows():

@@ -121,13 +121,13 @@ def test_every_file_is_expected() -> None:
     assert {path.stem for path in OUTSIDER.glob("*.py")} - NO_PROBLEMS == {*EXPECTED}
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_it_opens_as_its_author_meant_it(name: str) -> None:
     check_opened(load(name), EXPECTED[name])
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in UNWRITTEN])
 def test_the_planner_has_a_program_for_it(name: str) -> None:
     check_planned(load(name))

@@ -83,7 +83,7 @@ def test_every_file_is_expected() -> None:
     assert {path.stem for path in OWN.glob("*.py")} - {"activations"} == {*EXPECTED}
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_it_opens_in_its_dtypes_with_its_sizes(name: str) -> None:
     inspection.open_problem(problems.load("relu"))  # what torch imports once
@@ -101,7 +101,7 @@ def test_it_opens_in_its_dtypes_with_its_sizes(name: str) -> None:
     assert {case.name for case in facts.cases} >= {"shrunk", "odd", "tiny", "full"}
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_exact_reference_runs_and_agrees_with_eager(name: str) -> None:
     opened = load(name)

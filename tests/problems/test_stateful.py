@@ -114,6 +114,7 @@ def test_a_counter_that_is_read_is_no_store() -> None:
     recognise(inspection.inspect(problems.load(READ_AFTER)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["counter", "ema"])
 def test_what_is_stored_is_right_after_several_calls(name: str, tmp_path: Path) -> None:
     with Session.create(str(FOLDER / f"{name}.py"), root=tmp_path, executor="emulator") as session:

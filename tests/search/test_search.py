@@ -210,6 +210,7 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     assert [path.suffix for path in (tmp_path / "cutegen").iterdir()] == [".sqlite"]
 
 
+@pytest.mark.slow
 def test_without_the_optional_package_the_rest_is_searched(smaller: None) -> None:
     hits = search("persistent tile scheduler")
     assert hits and all(hit.distribution != corpus.OPTIONAL for hit in hits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -29,8 +30,9 @@ def test_a_second_run_compiles_nothing_and_comes_out_the_same() -> None:
     source = next(
         item for item in Planner().propose(Ask(problem=problem, facts=facts)) if isinstance(item, Proposal)
     ).candidate.source
+    job = Job(problem=problem, facts=facts, candidate=Candidate(source=source), trials=1, full_sample=False)
     outcomes = [
-        choose("emulator").run(Job(problem=problem, facts=facts, candidate=Candidate(source=text), trials=1), PLAIN)
+        choose("emulator").run(dataclasses.replace(job, candidate=Candidate(source=text)), PLAIN)
         for text in (source, source, source + "\n# another\n")
     ]
 

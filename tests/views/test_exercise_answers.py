@@ -29,7 +29,7 @@ def _notebook(softmax: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.views.notebook.exercises._current_session", lambda: softmax)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 @pytest.mark.usefixtures("_notebook")
 @pytest.mark.parametrize(
     ("name", "right", "wrong", "reason"),

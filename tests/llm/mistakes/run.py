@@ -80,7 +80,12 @@ def job_of(base: str) -> tuple[Job, Path]:
     name, settings, precision = PROBLEMS[base]
     problem = problems.load(name, settings=settings, precision=precision)
     job = Job(
-        problem=problem, facts=inspection.inspect(problem), candidate=Candidate(source=""), cases=("shrunk",), trials=1
+        problem=problem,
+        facts=inspection.inspect(problem),
+        candidate=Candidate(source=""),
+        cases=("shrunk",),
+        trials=1,
+        full_sample=False,
     )
     folder = prepare(Path(tempfile.mkdtemp(prefix="cutegen-mistakes-")), job)
     trusted.make_reference(folder)

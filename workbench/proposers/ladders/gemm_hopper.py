@@ -7,6 +7,7 @@ is tried if whole tiles fill less than BADLY_FILLED of the device.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -165,25 +166,43 @@ def list_choices(
     A configuration within NEAR of the fastest goes first: one that nvidia-matmul-heuristics proposes, else the earliest
     in the order of TILES and CLUSTERS, which comes from experience.
     """
-    device = devices.find(device_name)
-    original, size = size, dataclasses.replace(size, k=3 * size.k) if kind == "tf32x3" else size
+    asked = _terms(kind, size)
+    suggested = tuple(
+        (_settings(s.tile, kind, s.cluster, (s.splits,)), s.seconds)
+        for s in heuristics.suggest(kind, (asked.m, asked.n, asked.k, asked.batches), layout, device_name)
+    )
+    return _rank(operation, kind, size, devices.find(device_name), layout, epilogues, suggested)[:most]
+
+
+@functools.lru_cache(maxsize=128)  # each step of a session asks again for each of its products
+def _rank(
+    operation: Call,
+    kind: str,
+    original: Size,
+    device: devices.Device,
+    layout: tuple[tuple[str, str], ...],
+    epilogues: tuple[Call, ...],
+    suggested: tuple[tuple[tuple[Call, ...], float], ...],
+) -> tuple[Choice, ...]:
+    size, known = _terms(kind, original), dict(suggested)
     copying = _copy_seconds(kind, original, layout, device)
-    suggested = {
-        _settings(s.tile, kind, s.cluster, (s.splits,)): s.seconds
-        for s in heuristics.suggest(kind, (size.m, size.n, size.k, size.batches), layout, device_name)
-    }
     direct = tuple(_register_settings(kind, size)) if _needs_copy_of_b_only(kind, size, layout) else ()
     found = []
-    for settings in dict.fromkeys((*suggested, *direct, *_list_settings(kind, size))):
+    for settings in dict.fromkeys((*known, *direct, *_list_settings(kind, size))):
         stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings), epilogues=epilogues)
         choice = None if check(Program(stages=(stage,))) else _rate(stage, size, device, copying)
         if choice is not None:
-            found.append(dataclasses.replace(choice, suggested=suggested.get(settings)))
+            found.append(dataclasses.replace(choice, suggested=known.get(settings)))
     kept = _keep_best(found)
     if size.m * size.n > STORED * (size.m + size.n) * size.k:
         ahead = [(*_store_variants(choice, operation, epilogues), choice) for choice in kept[:2]]
         kept = [*itertools.chain.from_iterable(ahead), *kept[2:]]
-    return tuple(kept[:most])
+    return tuple(kept)
+
+
+def _terms(kind: str, size: Size) -> Size:
+    """The size of the product that is computed: of three products for tf32x3."""
+    return dataclasses.replace(size, k=3 * size.k) if kind == "tf32x3" else size
 
 
 def _copy_seconds(
