@@ -18,6 +18,13 @@ def test_import_loads_nothing_heavy() -> None:
     )
 
 
+def test_what_is_offered_is_completed_and_typed() -> None:
+    import workbench
+
+    assert set(workbench.__all__) <= set(dir(workbench)) and {"Session", "Problem", "emulated"} <= set(dir(workbench))
+    assert (Path(workbench.__file__).parent / "py.typed").is_file()
+
+
 def test_session_loads_nothing_heavy() -> None:
     heavy = (*HEAVY, "libcst")  # that writes a kernel's file
     code = f"import sys, workbench.session; print([name for name in {heavy!r} if name in sys.modules])"

@@ -184,6 +184,7 @@ def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[.
     ("arguments", "said"),
     [
         (("profile",), "nothing to profile"),
+        (("profile", "script.py"), "for a script with launches of its own: cutegen emulate --follow SCRIPT.py"),
         (("profile", "relu", "nowhere.py"), "no candidate file"),
         (("profile", "--session", "nothing"), "no session is called"),
         (("diagnose",), "nothing to diagnose: give cutegen diagnose PROBLEM FILE"),

@@ -153,6 +153,17 @@ def test_a_stage_without_legal_settings_is_named_with_what_was_tried() -> None:
     assert "arch=sm_75" in str(refused.value) and "%%cutegen edit" in str(refused.value)
 
 
+def test_complex_numbers_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "spectrum.py"
+    path.write_text(
+        "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x * x\n\n\n"
+        "def get_inputs():\n    return [torch.randn(64, 128, dtype=torch.complex64)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    with pytest.raises(Unrecognised, match="no kernel for mul of complex numbers"):
+        recognise(inspection.inspect(problems.load(str(path))))
+
+
 def test_a_long_row_of_logits_does_not_begin_with_one_thread() -> None:
     opened = load("lm_loss")
     _, rungs = list_rungs(Ask(problem=opened.problem, facts=opened.facts, arch="sm_80", device="H200"))

@@ -122,7 +122,8 @@ def _open_version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Vers
     if not arguments.spec or not arguments.candidate:
         raise UserError(
             f"nothing to {arguments.command}: give cutegen {arguments.command} PROBLEM FILE, or "
-            f"cutegen {arguments.command} --session NAME [--version v2]"
+            f"cutegen {arguments.command} --session NAME [--version v2]; "
+            "for a script with launches of its own: cutegen emulate --follow SCRIPT.py"
         )
     check_order(arguments.command, arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)

@@ -89,8 +89,7 @@ class Choice:
             else ""
         )
         how += f"; {EXACT}" if self.plan.split else ""
-        what = f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{how}"
-        return f"{what}; modelled {self.seconds * 1e6:.3g} us"
+        return f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{how}"
 
 
 def model_time(plan: Sm90Config, size: Size, device: devices.Device) -> float:

@@ -70,9 +70,9 @@ class Choice:
 
     @property
     def source(self) -> str:
-        """The model that proposes it, in words."""
+        """The model that ranks it, in words. Its seconds are not said: the one modelled time is the verdict's."""
         if self.suggested is not None:
-            return f"here, {self.suggested * 1e6:.3g} us by {heuristics.PACKAGE}, which proposes it"
+            return f"by {heuristics.PACKAGE}, which proposes it"
         return "by this workbench's own model" + (
             "" if heuristics.is_installed() else f" ({heuristics.PACKAGE} is not installed)"
         )
@@ -100,7 +100,7 @@ class Choice:
             f"TMA feeds wgmma through {plan.stages} stages; {what}{self._fetch_text}{self._sum_text}{self._move_text}"
         )
         text += f"; {EXACT}" if plan.kind == "tf32x3" else f"{self._copy_text}; on {plan.kind}"
-        return f"{text}; modelled {self.seconds * 1e6:.3g} us {self.source}"
+        return f"{text}; ranked {self.source}"
 
     @property
     def _fetch_text(self) -> str:

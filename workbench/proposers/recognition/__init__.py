@@ -195,6 +195,8 @@ def _match_single(facts: Facts) -> Computation:
         if found is not None:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
+    complex_too = any(spec.dtype.startswith("complex") for op in facts.graph for spec in op.result)
+    numbers = " of complex numbers" if complex_too else ""
     raise Unrecognised(
-        f"the planner has no kernel for {calls or 'this module'}; {graphs.say_forms(facts.graph)}{YOURSELF}"
+        f"the planner has no kernel for {calls or 'this module'}{numbers}; {graphs.say_forms(facts.graph)}{YOURSELF}"
     )

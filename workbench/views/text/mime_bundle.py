@@ -8,7 +8,8 @@ from typing import Any
 
 PLOTLY = "application/vnd.plotly.v1+json"
 DIGITS = 6  # significant ones
-WHOLE_WORDS = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"  # of plain text JupyterLab breaks words
+# of plain text alone JupyterLab breaks words
+WHOLE_WORDS = "margin:0;padding:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 
 
 class MimeBundle:
