@@ -6,12 +6,13 @@ import json
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 
 from workbench import problems
 from workbench.executors.jobs.client import Server
-from workbench.executors.jobs.folder import read_reply
+from workbench.executors.jobs.folder import end_failure, read_reply
 from workbench.wire import to_plain
 
 
@@ -59,6 +60,7 @@ def test_a_fault_of_a_worker_is_in_its_output(tmp_path: Path) -> None:
     server = Server()
     try:
         end = server.wait(server.start_job("inspect", str(tmp_path / "missing"), wall_s=60))
-        assert end["code"] == 70 and "Traceback" in end["output"]
+        failure = end_failure(SimpleNamespace(memory_limit_bytes=0), end)
+        assert failure.kind == "early_exit" and "FileNotFoundError" in failure.message
     finally:
         server.close()

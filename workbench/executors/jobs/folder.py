@@ -19,7 +19,7 @@ from typing import TypedDict
 
 from workbench.errors import ProblemError
 from workbench.executors.jobs.journal import find_unlike, sum_torch_work
-from workbench.executors.jobs.sandbox import list_missing
+from workbench.executors.jobs.sandbox import WORKER_FAILED, list_missing
 from workbench.executors.jobs.trials import list_runs
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
 from workbench.toolchain.compiled import CompiledCache
@@ -29,6 +29,7 @@ REPLY_BYTES = 256 << 20
 SPARE_BYTES = 1 << 30  # on disk, for compiled kernels and caches
 OUTPUT_CHARACTERS = 100_000
 WAITING = 5  # seconds that may pass per second of CPU time
+INSTALLATION = "the last line names what failed in the worker; if it is a missing module, install the workbench again"
 TOO_MUCH = "an endless loop on the host or in the kernel, or far too much work"
 
 
@@ -98,7 +99,7 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
 def _reply_failure(path: Path, end: Json) -> Failure | None:
     """The failure of a reply that is missing, or that is no plain file of a sensible size; else None."""
     if not os.path.lexists(path):
-        return _early_exit(end.get("code"))
+        return _early_exit(end)
     found = path.lstat()
     if stat.S_ISREG(found.st_mode) and found.st_size <= REPLY_BYTES:
         return None
@@ -116,13 +117,13 @@ def _read_phases(plain: Json) -> tuple[tuple[str, float], ...]:
     return phases
 
 
-def _early_exit(code: object) -> Failure:
-    return Failure(
-        stage="run",
-        kind="early_exit",
-        message=f"the candidate's process ended early with exit code {code}",
-        hint="a candidate must not leave the process",
-    )
+def _early_exit(end: Json) -> Failure:
+    """The failure of a process that ended without an answer; with the error, if it is the worker that failed."""
+    code, lines = end.get("code"), str(end.get("output", "")).strip().splitlines()
+    message = f"the candidate's process ended early with exit code {code}"
+    if code == WORKER_FAILED and any(line.startswith("Traceback") for line in lines):
+        return Failure(stage="run", kind="early_exit", message=f"{message}: {lines[-1]}", hint=INSTALLATION)
+    return Failure(stage="run", kind="early_exit", message=message, hint="a candidate must not leave the process")
 
 
 def disk_limit(job: Job) -> int:
@@ -174,4 +175,4 @@ def end_failure(job: Job, end: Json) -> Failure | None:
         return Failure(stage="run", kind="signal", message=f"the candidate's process died of {name}")
     if how == "killed":
         return Failure(stage="run", kind="killed", message="the candidate's process was killed")
-    return _early_exit(end["code"]) if end.get("code") else None
+    return _early_exit(end) if end.get("code") else None

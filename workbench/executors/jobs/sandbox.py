@@ -31,6 +31,7 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 38, 36  # lin
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # landlock system calls, the same number on every architecture
 CONFINED = ("candidate", "profile")  # the roles that run a candidate's code
 FIRST_USER, USERS = 61184, 4336  # users for services of systemd's DynamicUser=, whom no files belong to
+WORKER_FAILED = 70  # exit code of a worker that failed itself, before or after the candidate (sysexits: EX_SOFTWARE)
 THREADS, THREADS_PER_CORE = 64, 8  # of a job, with its processes; pools of LLVM and of torch have one per core
 NAMESPACES, PROCESSES, LANDLOCK, SECCOMP = LAYERS = (
     "namespaces (network, processes)",

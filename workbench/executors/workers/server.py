@@ -79,7 +79,7 @@ def fork_job(request: Json, connection: int | None = None) -> Child:
         except BaseException:  # a fault of ours, or of the installation
             traceback.print_exc()
         finally:
-            os._exit(70)
+            os._exit(sandbox.WORKER_FAILED)
     os.close(out_write)
     os.close(status_write)
     os.close(notes_write)
