@@ -94,7 +94,8 @@ def get_inputs():
 # what a person might get wrong at the last store
 PRODUCT = ("total.to(mD.element_type)", "(total if column % 4 else total * 2.0).to(mD.element_type)")
 ELEMENT = ("result[e] = compute_result(", "result[e] = 2 * compute_result(")
-OWN = {"ffn": (FFN, PRODUCT), "norm": (NORM, ELEMENT), "mlp": (MLP, PRODUCT), "softmax": (SOFTMAX, ELEMENT)}
+SUM = ("row_2_1_fragment_column).to(", "2 * row_2_1_fragment_column).to(")
+OWN = {"ffn": (FFN, PRODUCT), "norm": (NORM, ELEMENT), "mlp": (MLP, PRODUCT), "softmax": (SOFTMAX, SUM)}
 EDIT = """session = get_ipython().find_cell_magic("cutegen").__self__.session
 before, after = session.version("v1").proposal.candidate.source.rsplit(OLD, 1)
 get_ipython().run_cell_magic("cutegen", "edit a wrong store", before + NEW + after)"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.analysis import devices
+from workbench.analysis.coverage import fixed_extents
 from workbench.analysis.speed_of_light import bound
 from workbench.executors.jobs.trials import Run, list_runs
 from workbench.proposers.coverage import Coverage, find_coverage
@@ -95,7 +96,13 @@ def describe_problem(session: Session) -> Card:
         work=work,
         bound=bound(work, devices.find(session.device)) if work else None,
         warnings=list_warnings(session),
-        notes=tuple(note for note in facts.notes if note not in {size.why for size in facts.sizes}),
+        notes=(
+            *(note for note in facts.notes if note not in {size.why for size in facts.sizes}),
+            *(
+                f"{', '.join(extents)}: {value} in every case, a number of the text that no size decides"
+                for value, extents in fixed_extents(facts).items()
+            ),
+        ),
     )
 
 
