@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import pytest
 import torch
 
-from workbench import evaluate
+from workbench import evaluate, problems
 from workbench.analysis import coverage
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs.trials import Run, list_runs, small_cases
 from workbench.executors.workers.initial_state import draw_constants
+from workbench.problems import inspection
 from workbench.records import Candidate, Check, Facts, Job, Outcome, Problem, Verdict
 
 TEXT = """import torch
@@ -310,3 +312,16 @@ def test_a_size_that_no_case_varies_is_named() -> None:
         "columns was only tested at 1024",
     )
     assert coverage.untested_sizes(facts, outcome) == ()
+
+
+def test_extents_of_parameters_that_are_numbers_of_the_text_are_named() -> None:
+    problem = Path(__file__).parent.parent / "problems" / "own" / "mlp_hard_coded.py"
+    facts = inspection.inspect(problems.load(str(problem)))
+    found = coverage.fixed_extents(facts)
+    assert found == {
+        256: ("fc1.weight[0]", "fc1.bias[0]", "fc2.weight[1]"),
+        10: ("fc2.weight[0]", "fc2.bias[0]"),
+    }
+    check = Check(case="shrunk", trial=0, timed=False, passed=True)
+    said = coverage.untested_sizes(facts, Outcome(executor="emulator", arch="sm_80", device="H200", checks=(check,)))
+    assert "fc2.weight[0], fc2.bias[0] were only tested at 10" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.records import Check, Facts, Outcome, Refusal, Size
 
 LAYOUT = " layout"  # the end of the names of layouts
+SMALL = 8  # extents below are windows and groups, which no kernel tiles
 
 
 def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
@@ -18,7 +19,24 @@ def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
         values = {int(str(dict(case.settings).get(size.name, size.value))) for case in cases}
         if len(values) == 1:
             found.append(f"{_title(size)} {_verb(size)} only tested at {values.pop()}")
+    for value, extents in fixed_extents(facts).items():
+        found.append(f"{', '.join(extents)} {'were' if len(extents) > 1 else 'was'} only tested at {value}")
     return tuple(found)
+
+
+def fixed_extents(facts: Facts) -> dict[int, tuple[str, ...]]:
+    """Extents of parameters that are a number of the text in every case, since no size decides them, by that number."""
+    known = {extent for size in facts.sizes for extent in size.extents}
+    varied = [size.value for size in facts.sizes if size.varied and size.value > 1]
+    said = {size.value for size in facts.sizes if not size.varied}
+    full = {spec.name.partition(":")[2]: spec.shape for spec in facts.full if ":" in spec.name}
+    found: dict[int, tuple[str, ...]] = {}
+    for spec in facts.parameters:
+        for axis, (extent, at_full) in enumerate(zip(spec.shape, full.get(spec.name, ()), strict=False)):
+            follows = f"{spec.name}[{axis}]" in known or any(extent % value == 0 for value in varied)
+            if extent == at_full and extent >= SMALL and extent not in said and not follows:
+                found[extent] = (*found.get(extent, ()), f"{spec.name}[{axis}]")
+    return found
 
 
 def _title(size: Size) -> str:

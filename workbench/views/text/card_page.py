@@ -19,6 +19,7 @@ STYLE = "font-family:var(--jp-ui-font-family,sans-serif);font-size:13px;color:va
 CODE = "font-family:var(--jp-code-font-family,monospace);font-size:12px"
 CELL = "text-align:left;vertical-align:top;padding:1px 14px 1px 0;background:transparent;border:0"
 QUIET = "color:var(--jp-ui-font-color2,#616161)"
+LONGEST_LINE = 60  # characters of a cell that is not wrapped, so that shapes stay whole
 RULE = "1px solid var(--jp-border-color2,#ddd)"
 GOOD, BAD = "var(--jp-success-color1,#2e7d32)", "var(--jp-error-color1,#c62828)"
 
@@ -171,7 +172,9 @@ def _draw_section(section: Section) -> str:
     font = CODE if section.code else ""
     rows = "".join(
         '<tr style="background:transparent">'
-        + "".join(f'<td style="{CELL};{font}">{html.escape(cell)}</td>' for cell in row)
+        + "".join(
+            f'<td style="{CELL};{font}{_wrapping(row, n)}">{html.escape(cell)}</td>' for n, cell in enumerate(row)
+        )
         + "</tr>"
         for row in section.rows
     )
@@ -182,3 +185,7 @@ def _draw_section(section: Section) -> str:
         f'<div style="{edge};overflow-x:auto"><table style="margin:0;border:0;{STYLE}"><tbody>{rows}</tbody></table>'
         "</div></div>"
     )
+
+
+def _wrapping(row: tuple[str, ...], n: int) -> str:
+    return ";white-space:nowrap" if n < len(row) - 1 and len(row[n]) <= LONGEST_LINE else ""

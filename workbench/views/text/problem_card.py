@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from workbench.analysis import devices
+from workbench.analysis.coverage import fixed_extents
 from workbench.analysis.speed_of_light import bound
-from workbench.executors.jobs.trials import list_runs
+from workbench.executors.jobs.trials import Run, list_runs
 from workbench.proposers.coverage import Coverage, find_coverage
 from workbench.records import Bound, Case, Facts, Job, Size, Work, record
 from workbench.session import Session
@@ -95,7 +96,13 @@ def describe_problem(session: Session) -> Card:
         work=work,
         bound=bound(work, devices.find(session.device)) if work else None,
         warnings=list_warnings(session),
-        notes=tuple(note for note in facts.notes if note not in {size.why for size in facts.sizes}),
+        notes=(
+            *(note for note in facts.notes if note not in {size.why for size in facts.sizes}),
+            *(
+                f"{', '.join(extents)}: {value} in every case, a number of the text that no size decides"
+                for value, extents in fixed_extents(facts).items()
+            ),
+        ),
     )
 
 
@@ -154,9 +161,15 @@ def _buffer_names(facts: Facts) -> set[str]:
     return {plain_name(name) for name in (*read, *known) if name.startswith("buffer:")}
 
 
+def _kinds_of(run: Run) -> tuple[str, ...]:
+    if run.repeats:
+        return ("repeated calls for the law of random numbers",)
+    return (run.layout,) if run.layout else run.values
+
+
 def _describe_case(job: Job, case: Case) -> CaseLine:
     runs = [run for run in list_runs(job) if run.case == case.name]
-    kinds = [kind or "random" for run in runs for kind in (run.values if not run.layout else (run.layout,))]
+    kinds = [kind or "random" for run in runs for kind in _kinds_of(run)]
     return CaseLine(
         name=case.name,
         shapes=format_shapes(case),
