@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from workbench.views.notebook.exercises import EXERCISES
+from workbench.views.text.mime_bundle import PLOTLY
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 SECONDS = {"µs": 1e-6, "us": 1e-6, "ms": 1e-3, "ns": 1e-9}
@@ -81,6 +83,60 @@ def test_a_figure_that_no_output_has_is_found() -> None:
     code = {"cell_type": "code", "source": ["run()"], "outputs": [{"text": ["time 4.237 ms, 38.4% of it"]}]}
     prose = {"cell_type": "markdown", "source": ["It takes 4.24 ms, 4237 µs or 38 % of 9.9 ms."]}
     assert find_strangers([code, prose]) == {"9.9 ms"}
+
+
+VERDICT = re.compile(r"time at case full[^:]*: ([\d.]+) (\S+) \((modelled|measured)[^)]*?(?:limited by ([\w ]+))?\)")
+BOUND = re.compile(r"bound [\d.]+ \S+ \((\w+)\)")
+RATE = re.compile(r"^v\d+ .*?([\d.]+) ([TGMk]?)FLOP/s", re.M)
+AMOUNTS = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
+
+
+def list_plots(cells: list[dict[str, object]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(all text down to the plot, the text of its output, the plot) of each live plot."""
+    above = ""
+    for cell in cells:
+        for one in cell.get("outputs", []):
+            text = "".join(one.get("text", one.get("data", {}).get("text/plain", "")))
+            above += f"\n{text}"
+            if PLOTLY in one.get("data", {}):
+                yield above, text, one["data"][PLOTLY]
+
+
+def check_parts(above: str, plot: dict[str, Any]) -> None:
+    """The parts of a time are those of the verdict above: the same limit, the same time, which they add up to."""
+    (bars,) = plot["data"]
+    shares = dict(zip(bars["y"], bars["x"], strict=True))
+    largest = max((name for name in shares if name != "other"), key=lambda name: shares[name])
+    assert shares[largest] + shares["other"] == pytest.approx(1.0, rel=0.01)
+    assert re.findall(r"limited by ([\w ]+?) \(modelled\)", above)[-1:] in ([], [largest])
+    number, unit, provenance, limit = VERDICT.findall(above)[-1]
+    ((_, whole, _, _),) = list_figures(plot["layout"]["title"]["text"].partition(" go ")[0])
+    if provenance == "modelled":
+        assert whole == pytest.approx(float(number) * SECONDS[unit], rel=0.01) and limit == largest
+
+
+def check_points(above: str, text: str, plot: dict[str, Any]) -> None:
+    """The points of a roofline have the rates of the table, and it names the limit of the verdict's bound."""
+    found = [y for trace in plot["data"] if trace.get("name", "").startswith("version") for y in trace["y"]]
+    said = [float(number) * AMOUNTS[prefix] for number, prefix in RATE.findall(text)]
+    assert sorted(found) == pytest.approx(sorted(said), rel=0.01) and said
+    limits = BOUND.findall(above)
+    assert not limits or f"limited by {limits[-1]}" in plot["layout"]["title"]["text"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_plots_agree_with_the_verdict_above_them(path: Path) -> None:
+    checked = 0
+    for above, text, plot in list_plots(load_cells(path)):
+        title = plot["layout"].get("title", {}).get("text", "")
+        if title.startswith("Where ") and " go (modelled)" in title:
+            check_parts(above, plot)
+        elif title.startswith("Roofline, "):
+            check_points(above, text, plot)
+        else:
+            continue
+        checked += 1
+    assert checked or path.stem[:2] not in ("02", "03", "04", "06", "07", "08")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
