@@ -11,7 +11,9 @@ import pytest
 
 from workbench import problems
 from workbench.executors import choose
+from workbench.executors.full_size import FullSizeRun
 from workbench.executors.inspector import WorkerInspector
+from workbench.executors.jobs.client import server
 from workbench.proposers.planner import Planner
 from workbench.protocols import PLAIN
 from workbench.records import Ask, Candidate, Job, Outcome, Proposal
@@ -45,6 +47,20 @@ def test_a_second_run_compiles_nothing_and_comes_out_the_same() -> None:
     ptx = [re.sub(r"cutegen-job-\w+", "", build.ptx) for outcome in (first, second) for build in outcome.builds]
     assert ptx[0] == ptx[1] and "candidate.py" in ptx[0] and second.builds[0].registers == first.builds[0].registers
     assert second.launches[0].lines == first.launches[0].lines != ()
+
+
+def test_what_the_run_at_full_size_compiled_is_not_compiled_for_the_small_cases() -> None:
+    problem = problems.load("relu")
+    facts = WorkerInspector().inspect(problem)
+    source = next(
+        item for item in Planner().propose(Ask(problem=problem, facts=facts)) if isinstance(item, Proposal)
+    ).candidate.source
+    job = Job(problem=problem, facts=facts, candidate=Candidate(source=source), trials=1, full_sample=False)
+    with FullSizeRun(dataclasses.replace(job, full_sample=True), server()) as full:
+        outcome = full.add_to(Outcome(executor="emulator", arch=job.arch, device=job.device), None)
+    assert outcome.full_launches and outcome.full_builds
+    outcome = choose("emulator").run(job, PLAIN)
+    assert outcome.failure is None and dict(outcome.phases)["compiling"] == 0
 
 
 def files(folder: Path, **named: bytes) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.errors import ProblemError
 from workbench.executors.full_size import FullSizeRun
 from workbench.executors.jobs.client import Server, server
-from workbench.executors.jobs.folder import candidate_outcome, cpu_limits, disk_limit, prepare, read_reply
+from workbench.executors.jobs.folder import JOB_PREFIX, candidate_outcome, cpu_limits, disk_limit, prepare, read_reply
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Check, Event, Facts, Failure, Job, Outcome, Problem
@@ -42,7 +42,7 @@ class EmulatorExecutor(Executor):
         start = time.perf_counter()
         workers = server()
         with (
-            tempfile.TemporaryDirectory(prefix="cutegen-job-", ignore_cleanup_errors=True) as name,
+            tempfile.TemporaryDirectory(prefix=JOB_PREFIX, ignore_cleanup_errors=True) as name,
             FullSizeRun(job, workers) as at_full_size,
         ):
             folder = prepare(Path(name), job)

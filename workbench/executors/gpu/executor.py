@@ -20,7 +20,7 @@ from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no
 from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
 from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import Server, server
-from workbench.executors.jobs.folder import candidate_outcome, disk_limit, prepare
+from workbench.executors.jobs.folder import JOB_PREFIX, candidate_outcome, disk_limit, prepare
 from workbench.executors.jobs.rpc import Ended, Gone
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
@@ -86,7 +86,7 @@ class GpuExecutor(Executor):
         _wait_for_device(context)
         try:
             with (
-                tempfile.TemporaryDirectory(prefix="cutegen-job-", dir=place, ignore_cleanup_errors=True) as name,
+                tempfile.TemporaryDirectory(prefix=JOB_PREFIX, dir=place, ignore_cleanup_errors=True) as name,
                 tempfile.TemporaryDirectory(prefix="cutegen-rival-", ignore_cleanup_errors=True) as other,
             ):
                 context.progress(

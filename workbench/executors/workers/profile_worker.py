@@ -45,6 +45,7 @@ from workbench.problems import loading
 from workbench.problems.inputs.integers import make_integer_inputs
 from workbench.records import Case, Job, TensorSpec
 from workbench.toolchain import describe_module
+from workbench.toolchain.compiled import reuse_compiled
 from workbench.wire import Json, from_plain, to_plain
 
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
@@ -147,7 +148,8 @@ def watch(job: Job, folder: Path, options: Json) -> Json:
         loading.provide_modules(job.problem)
         module = import_candidate(source_file)
         if options["mode"] == "emulator":
-            _emulate(job, module, source_file, options, reply)
+            with reuse_compiled(folder / "given" / "compiled", folder / "scratch" / "compiled", str(folder)):
+                _emulate(job, module, source_file, options, reply)
         else:
             with _warm_call(job, module, reply) as call:
                 MODES[options["mode"]](call, folder / "scratch", options, reply)
