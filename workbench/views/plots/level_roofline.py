@@ -91,7 +91,8 @@ def _make_ceilings(
             x=[peak / fastest if roofs else 10.0 ** x[0], 10.0 ** x[1]],
             y=[peak, peak],
             text=["", f"{name} {format_amount(peak)}FLOP/s ({source})"],
-            textposition="top left",
+            # the levels have their names above the highest peak
+            textposition="bottom left" if peak == top else "top left",
             textfont={"size": 11},
             hoverinfo="skip",
             line={"color": QUIET, "dash": dash_of(n), "width": 1.5},
