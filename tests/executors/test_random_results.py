@@ -102,7 +102,7 @@ def test_a_kernel_with_a_generator_of_its_own_is_right(seed: str) -> None:
         (SEED, "7", "the same random numbers: take a new seed in each call"),
         ("1 / 0.7", "1.0", "the mean is 0."),
         ("seed = " + SEED, f"{COUNTED} self.calls * 0x9E3779B1 & 0x7FFFFFFF", "with two seeds of torch"),
-        ("0.7 * 1", "0.6 * 1", "of the values are 0, and 0.3"),
+        ("0.7 * 1", "0.6 * 1", "of the values are 0, and 0."),
         ("0.7 * 16777216.0", "16777216.0", "0 of the values are 0"),
         ("seed = " + SEED, "seed = torch.initial_seed() & 0x7FFFFFFF", "take a new seed in each call"),
         ("Uint32(i)", "Uint32(i // 32)", "torch's"),
