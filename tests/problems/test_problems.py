@@ -101,6 +101,15 @@ def test_an_argument_of_forward_may_have_the_name_of_a_call(tmp_path: Path) -> N
     assert plain_program(recognise(facts)) == "h1 = gather(relu, index, axis=0, layers=1) |> elementwise(relu(h1))"
 
 
+def test_the_planner_names_no_result_as_an_argument_of_forward(tmp_path: Path) -> None:
+    text = CALLED_AS_A_CALL.replace("relu, index", "h, w").replace(
+        "torch.relu(relu[index])", "torch.softmax(h @ w, -1)"
+    )
+    (tmp_path / "named.py").write_text(text.replace("torch.randint(0, N, (M,))", "torch.randn(8, M)"))
+    program = plain_program(recognise(inspection.inspect(problems.load(str(tmp_path / "named.py")))))
+    assert program.startswith("hidden = gemm(a, b) |> softmax(hidden)")
+
+
 def test_parameters_map_by_name_then_by_shape() -> None:
     class A(torch.nn.Module):
         def __init__(self) -> None:

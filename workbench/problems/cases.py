@@ -19,7 +19,7 @@ from workbench.problems import loading
 from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.integers import fake_inputs
-from workbench.problems.results import flatten_result, spec_of, special_form
+from workbench.problems.results import as_computable, flatten_result, spec_of, special_form
 from workbench.problems.settings import find_assignments, spread_ties
 from workbench.records import Case, Problem, Settings, TensorSpec, record
 
@@ -141,7 +141,9 @@ def run_real(problem: Problem, name: str, settings: Settings, seed: int = 0) -> 
         with torch.no_grad():
             inputs = loading.make_inputs(module, problem, seed)
             result = loading.build_model(module, "Model", problem)(*inputs)
-            return _case(name, settings, module, inputs, result), list(flatten_result(result).values())
+            return _case(name, settings, module, inputs, result), list(
+                map(as_computable, flatten_result(result).values())
+            )
     except Exception as error:
         at = ", ".join(f"{key}={value}" for key, value in settings)
         raise loading.problem_error(

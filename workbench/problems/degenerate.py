@@ -12,7 +12,7 @@ import torch
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
-from workbench.problems.results import tensors_of
+from workbench.problems.results import as_computable, tensors_of
 from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
 
@@ -198,7 +198,7 @@ def _run_once(
 ) -> list[torch.Tensor]:
     inputs = loading.make_inputs(module, problem, seed)
     loading.seed_generators(forward_seed)
-    return tensors_of(copy.deepcopy(model)(*inputs))
+    return list(map(as_computable, tensors_of(copy.deepcopy(model)(*inputs))))
 
 
 def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:
@@ -219,5 +219,6 @@ def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:
     return tuple(
         name
         for (name, value), (version, old) in zip(named, before, strict=True)
-        if value._version != version or not torch.equal(value.nan_to_num(), old.nan_to_num())
+        if value._version != version
+        or not torch.equal(as_computable(value).nan_to_num(), as_computable(old).nan_to_num())
     )

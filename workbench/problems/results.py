@@ -20,6 +20,11 @@ LIMIT = 1000  # items of a result
 NEGLIGIBLE = 1e-6  # values of no larger magnitude may be what is left of terms that cancel
 
 
+def as_computable(value: torch.Tensor) -> torch.Tensor:
+    """The tensor, floats of 8 bits as float32: torch computes next to nothing in them."""
+    return value.float() if value.is_floating_point() and value.itemsize == 1 else value
+
+
 def flatten_result(result: object) -> Named:
     """The tensors of a result by name, in the order of the result. Raises `ProblemError` for anything else in it."""
     found: Named = {}

@@ -33,6 +33,9 @@ OVER = (64, 32)  # powers of two that sizes are one over, at most; the first tha
 LONG = ("long", "long2", "long3")
 # a CTA covers less: 256 threads with 16 elements each of a row; of a matrix product, a tile as large as the shrunk case
 ROW, TILES = 4096, 2
+BEYOND = (
+    1.25  # times as long, less one: what is left for the last pass is most of a block, so it shows if it is dropped
+)
 # the sizes beside long ones; of 3 values that a batch norm normalises, some are so close by chance in a few hundred
 # channels that rounding decides the result
 BESIDE = (5, 2)
@@ -223,11 +226,11 @@ def _long_cases(
     most = dict(start)
     for one in known:
         most |= {name: max(now, int(str(dict(one.settings).get(name, now)))) for name, now in most.items()}
-    goals: dict[str, list[int]] = {}
-    for name, full_value in sizes(problem, 2).items():
-        if name in start and full_value > most[name]:
-            reaches = (TILES,) if full.products else (ROW / most[name], 4 * TILES, TILES)
-            goals[name] = [min(full_value, int(reach * most[name]) + 1) for reach in reaches if reach >= TILES]
+    goals = {
+        name: _list_long(most[name], full_value, full.products > 0)
+        for name, full_value in sizes(problem, 2).items()
+        if name in start and full_value > most[name]
+    }
     beside = {
         name: (BESIDE[n % len(BESIDE)],) for n, (name, now) in enumerate(start.items()) if now > BESIDE[n % len(BESIDE)]
     }
@@ -248,6 +251,12 @@ def _long_cases(
         found.append(case)
         goals = {name: values for name, values in goals.items() if name not in grown}
     return found
+
+
+def _list_long(longest: int, full: int, is_product: bool) -> list[int]:
+    """Values of a size to try for a long case, where the longest so far and the one at full size are known."""
+    reaches = (TILES,) if is_product else (ROW / longest, 4 * TILES, TILES)
+    return [min(full, int(BEYOND * reach * longest) - 1) for reach in reaches if reach >= TILES]
 
 
 def _measured_case(search: Search, problem: Problem, settings: Settings) -> Case | None:

@@ -147,7 +147,9 @@ def _softmax_after(
     last = source.operands[1] in ("-1", str(rank - 1))
     if not last or (len(source.operands) > 2 and source.operands[2] not in ("False", "None")) or source.keywords:
         return None
-    stage = Stage(operation=Call(name="softmax", positional=("h",)), settings=(*rows, Call(name="kept")))
+    stage = Stage(
+        operation=Call(name="softmax", positional=(_name_product(found),)), settings=(*rows, Call(name="kept"))
+    )
     return _with_stages(found, stage, after)
 
 
@@ -168,9 +170,9 @@ def _fuse_reduction(facts: Facts, source: Operation, after: tuple[Call, ...], fo
     if axis == -1:
         kept = (("keepdim", 1),) if keep else ()
         call = (
-            Call(name="rowwise", positional=(log_sum("h"),), named=kept)
+            Call(name="rowwise", positional=(log_sum(_name_product(found)),), named=kept)
             if how == "logsumexp"
-            else Call(name="reduce", positional=("h",), named=(("op", how), ("axis", "last"), *kept))
+            else Call(name="reduce", positional=(_name_product(found),), named=(("op", how), ("axis", "last"), *kept))
         )
         unfused = _with_stages(found, Stage(operation=call, settings=rows), after)
     if how not in FUSED:
@@ -200,6 +202,12 @@ def _reduced_axis(source: Operation, rank: int) -> tuple[str, int, bool] | None:
     return how, axis, keep == "True"
 
 
+def _name_product(found: Computation) -> str:
+    """A name for the product's result between stages that no operand has."""
+    taken = {name for operand in found.operands for name in operand}
+    return next(name for name in ("h", "hidden", "product", "h1") if name not in taken)
+
+
 def _with_stages(found: Computation, stage: Stage, after: tuple[Call, ...]) -> Computation | None:
     """The product, a stage on its result h, and a stage for the element-wise calls on that stage's result.
 
@@ -214,8 +222,8 @@ def _with_stages(found: Computation, stage: Stage, after: tuple[Call, ...]) -> C
             dataclasses.replace(stage, result="g"),
             Stage(operation=Call(name="elementwise", positional=(expression,))),
         )
-    made = dataclasses.replace(found, result="h", after=stages)
-    main = Stage(operation=found.operation, epilogues=found.epilogues, result="h")
+    made = dataclasses.replace(found, result=_name_product(found), after=stages)
+    main = Stage(operation=found.operation, epilogues=found.epilogues, result=_name_product(found))
     return None if check(Program(stages=(main, *stages))) else made
 
 
