@@ -34,8 +34,9 @@ class Knobs:
         return f"<sliders for mix and p over {self.graph.name}; they need a running kernel>"
 
     def draw(self) -> MimeBundle:
-        """The picture for where the sliders are."""
-        return draw_reads(self.graph, self.policy, self.cache)
+        """The picture for where the sliders are, in its static form: plotly's is not drawn again by an update."""
+        made = draw_reads(self.graph, self.policy, self.cache)
+        return MimeBundle(made.text, html=made.html, svg=made.svg)
 
     def _turn(self, _: object) -> None:
         self.policy = dataclasses.replace(self.policy, mix=self.mix.value, p=self.p.value)
