@@ -33,9 +33,8 @@ OVER = (64, 32)  # powers of two that sizes are one over, at most; the first tha
 LONG = ("long", "long2", "long3")
 # a CTA covers less: 256 threads with 16 elements each of a row; of a matrix product, a tile as large as the shrunk case
 ROW, TILES = 4096, 2
-BEYOND = (
-    1.25  # times as long, less one: what is left for the last pass is most of a block, so it shows if it is dropped
-)
+# times as long, less one: what is left for the last pass is most of a block, so that it shows if it is dropped
+BEYOND = 1.25
 # the sizes beside long ones; of 3 values that a batch norm normalises, some are so close by chance in a few hundred
 # channels that rounding decides the result
 BESIDE = (5, 2)

@@ -1,5 +1,5 @@
-// Sends commands to the kernel until it confirms them. JupyterLab sends a widget's messages to a thread of the kernel of their own, and the first
-// one there may wait until the next one comes (ipykernel 7.4). The kernel carries out a command once, however often it comes.
+// Sends commands to the kernel until it confirms them, for a message may be lost: JupyterLab sends those of widgets to a thread of the kernel of
+// their own, whose first message probably waits now and then until the next one comes (inferred; ipykernel 7.4). A command that comes twice is done once.
 
 import type { Model } from "./types.js";
 

@@ -25,9 +25,8 @@ from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusa
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
 
-JOB_PREFIX = (
-    "cutegen-job-"  # one for all: a compiled kernel names its file, so paths have one length (toolchain/compiled.py)
-)
+# one for all: a compiled kernel names its file, so paths have one length (toolchain/compiled.py)
+JOB_PREFIX = "cutegen-job-"
 REPLY_BYTES = 256 << 20
 SPARE_BYTES = 1 << 30  # on disk, for compiled kernels and caches
 OUTPUT_CHARACTERS = 100_000
