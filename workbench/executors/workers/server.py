@@ -17,6 +17,7 @@ protections are the layers of the sandbox that were active, and end is "exit", "
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import functools
 import gc
@@ -39,6 +40,7 @@ from workbench.wire import Json, prepare_conversion
 TICK_S, SLOW_TICK_S = 0.03, 0.5
 SELDOM, OFTEN = 8, 3  # ticks from one look at files, and at exact memory, to the next
 MOVED = 256  # the least number of a worker's end of the status pipe, above all that it inherits otherwise
+ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # with 1, torch asks NVML whether there is a GPU
 HANDLES = 16  # file descriptors that one read of the socket may bring, at most
 
 
@@ -229,8 +231,11 @@ def prepare(role: str) -> None:
 def _work(request: Json, left: sandbox.Left, report: int, notes: int) -> None:
     from workbench.executors.workers import worker
 
+    os.environ.pop(ASK_NVML, None)  # which a confined process cannot reach
+
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    faulthandler.enable()  # a crash says in which line
     worker.main(request, left, report, notes)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -372,6 +377,9 @@ def main() -> None:
     """Import torch, say that we are ready, serve."""
     sandbox.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # what is imported here may ask whether there is a GPU (tvm_ffi does); without this torch asks CUDA, which a forked
+    # process then cannot use
+    os.environ[ASK_NVML] = "1"
     channel = socket.socket(fileno=int(sys.argv[1]))
     try:
         with _importing():
