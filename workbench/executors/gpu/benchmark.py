@@ -82,8 +82,11 @@ class Run:
     def run(self) -> RunResult:
         """Run trials and timing at every case. Stops at the first wrong result."""
         known = {case.name for case in self.job.facts.cases}
+        timed = self.job.cases[-1]
         if self.small is not None:
-            self._begin_trial(self.job.cases[-1], 0, ahead=True)
+            self._begin_trial(timed, 0, ahead=True)
+        if self.job.timed_calls and timed in known and not self.in_turns:
+            self._try_rival(timed)  # it compiles meanwhile
         try:
             for case in (name for name in self.job.cases if name in known):
                 start = time.perf_counter()
@@ -109,12 +112,9 @@ class Run:
     def run_trials(self, case: str) -> int:
         """Run every trial of a case and check it before the next. Returns the seed of the last parameters."""
         model_seed = 0
-        timed = case == self.job.cases[-1]
-        if self.job.timed_calls and timed and not self.in_turns:
-            self._try_rival(case)  # it compiles meanwhile
         candidate, _ = self._seat(case)
         for trial in gpu_trials(self.job, case):
-            model_seed = self.sent.pop((case, trial), None) or self._begin_trial(case, trial)
+            model_seed = self.sent.pop((case, trial), 0) or self._begin_trial(case, trial)
             if not self.about:
                 self._open(case)
                 self._compile_reference(beside=True)

@@ -133,7 +133,7 @@ class GpuExecutor(Executor):
                 small = start(small_folder, plain)
             if job.rival is not None and job.timed_calls:
                 rival = start(other, replace(plain, candidate=job.rival))
-            return self._measure(job, workers, Candidates(candidate, small, rival), turns)
+            return self._measure(job, workers, Candidates(candidate=candidate, small=small, rival=rival), turns)
         except BaseException:
             _POOL.clear()
             raise
