@@ -121,10 +121,9 @@ def _defined_names(constants: str) -> list[str]:
 
 def _model_text(binding: Binding, forward: str) -> str:
     init = textwrap.indent(_with_super(binding.init_source).rstrip() + "\n", "    ")
-    defaults = dict(binding.defaults)
-    given = [f"{name}={defaults[name]}" if name in defaults else name for name in binding.forward_arguments]
-    arguments = ", ".join(("self", *given))
-    body = textwrap.indent(forward.rstrip(), " " * 8)
+    arguments = ", ".join(filter(None, ("self", binding.signature or ", ".join(binding.forward_arguments))))
+    unpacking = "".join(f"{name} = {expression}\n" for name, expression in binding.unpacked)
+    body = textwrap.indent(unpacking + forward.rstrip(), " " * 8)
     return f"class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
 
 

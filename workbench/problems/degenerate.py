@@ -208,17 +208,13 @@ def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:
     """
     module = loading.load_module(problem, spread_ties(problem, settings))
     inputs = loading.make_inputs(module, problem, 0)
-    named = [
-        (name, value)
-        for name, value in zip(loading.forward_arguments(module), inputs, strict=False)
-        if isinstance(value, torch.Tensor)
-    ]
-    before = [(value._version, value.clone()) for _, value in named]
+    named = loading.name_tensors(module, problem, inputs)
+    before = [(value._version, value.clone()) for value in named.values()]
     with torch.no_grad():
         loading.build_model(module, "Model", problem)(*inputs)
     return tuple(
         name
-        for (name, value), (version, old) in zip(named, before, strict=True)
+        for (name, value), (version, old) in zip(named.items(), before, strict=True)
         if value._version != version
         or not torch.equal(as_computable(value).nan_to_num(), as_computable(old).nan_to_num())
     )

@@ -17,6 +17,7 @@ from workbench.records import TensorSpec
 
 Named = dict[str, torch.Tensor]
 LIMIT = 1000  # items of a result
+NOTHING = "None"  # the form of the result of a forward that returns nothing, and changes its inputs or its buffers
 NEGLIGIBLE = 1e-6  # values of no larger magnitude may be what is left of terms that cancel
 
 

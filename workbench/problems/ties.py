@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
@@ -210,10 +209,9 @@ def _extents(problem: Problem, settings: Settings) -> Extents:
     try:
         module = loading.load_module(problem, settings)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            for name, value in zip(loading.forward_arguments(module), fake_inputs(module, problem), strict=False):
-                leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-                labels = [name] if len(leaves) == 1 else [f"{name}.{n}" for n in range(len(leaves))]
-                found |= {label: tuple(leaf.shape) for label, leaf in zip(labels, leaves, strict=True)}
+            inputs = fake_inputs(module, problem)
+            given = loading.name_tensors(module, problem, inputs)
+            found |= {name: tuple(value.shape) for name, value in given.items()}
             state = loading.state_of(fake_model(module.Model, module, problem))
             found |= {name: tuple(value.shape) for name, value in state.items()}
     except Exception:  # the person's code raises what it likes at sizes that it was not written for

@@ -144,7 +144,9 @@ def _run_trial(
         torch.no_grad(),
     ):
         try:
-            model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
+            model = loading.build_model(
+                module, "ModelNew", job.problem, init_from=problem_module, changed=effects.list_returned(job.facts)
+            )
             unmapped = loading.copy_parameters(reference, model)
             if run.repeats:
                 _sample_law(job, folder, (module, problem_module), (reference, model), calls[0], run, reply, emulation)

@@ -42,14 +42,15 @@ def reference_model(job: Job, module: ModuleType, case: str, seed: int) -> torch
 
     At sizes that are not timed, parameters that the problem makes constant are drawn too.
     """
+    changed = effects.list_returned(job.facts) or None
     torch.manual_seed(seed)
     try:
-        model = loading.build_model(module, "Model", job.problem, "cuda")
+        model = loading.build_model(module, "Model", job.problem, "cuda", changed=changed)
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         torch.manual_seed(seed)
-        model = loading.build_model(module, "Model", job.problem).cuda()
+        model = loading.build_model(module, "Model", job.problem, changed=changed).cuda()
     if case != job.cases[-1]:
         draw_constants(model, seed)
         draw_caches(model, loading.make_inputs(module, job.problem, seed, "cuda"), seed)
@@ -107,7 +108,13 @@ class Runner:
             self.case, self.model = case, None
         reference = reference_model(self.job, self.problem, case, seed)
         if self.model is None:
-            self.model = loading.build_model(self.module, "ModelNew", self.job.problem, init_from=self.problem).cuda()
+            self.model = loading.build_model(
+                self.module,
+                "ModelNew",
+                self.job.problem,
+                init_from=self.problem,
+                changed=effects.list_returned(self.job.facts),
+            ).cuda()
         self.reply["unmapped"] = list(loading.copy_parameters(reference, self.model))
         watch = effects.Watch(reference, self.model, loading.pair_parameters(reference, self.model))
         for call in range(calls):

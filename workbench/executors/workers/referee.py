@@ -102,7 +102,7 @@ class Referee:
         module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
         calls = [loading.make_inputs(module, self.job.problem, seed, "cuda") for seed in input_seeds]
         model, last = self._model(case, module, model_seed), len(calls) - 1
-        followed = effects.list_followed(model, calls[last:], self.job.facts.forward_arguments, last)
+        followed = effects.list_followed(model, calls[last:], self.job.facts, last)
         expected = self._expect(case, model, calls, model_seed, last)
         changed = () if timed else expected.changed
         initial = effects.followed_values(loading.state_of(model).values(), calls[last:])

@@ -225,7 +225,7 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
     module = loading.load_module(job.problem, find_case(job, run.case).settings)
     model = loading.build_model(module, "Model", job.problem)
     calls = [read_values(folder / "given" / f"{place}-call{call}") for call in range(len(run.values))]
-    followed = effects.list_followed(model, calls, job.facts.forward_arguments)
+    followed = effects.list_followed(model, calls, job.facts)
     state = read_values(folder / "given" / f"{place}-state")
     initial = effects.followed_values(state, calls)
     after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{run.place}", followed)

@@ -12,6 +12,7 @@ import dataclasses
 
 from workbench.language import Call
 from workbench.proposers.recognition import draws, expressions, pipelines
+from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
@@ -77,6 +78,7 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
+    facts = name_inputs(facts)
     stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
     try:
         return _recognise_forms(stored)
