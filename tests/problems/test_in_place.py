@@ -106,7 +106,7 @@ def test_a_tensor_that_forward_makes_from_numbers_is_traced() -> None:
     ("body", "said"),
     [
         ("return {'y': 'text'}", "forward returns a str in y; let it return tensors"),
-        ("x * 2", "forward returns no tensor"),
+        ("x * 2", "forward returns nothing, and changes none of its inputs and buffers"),
         ("return x * 2, object()", "forward returns a object in output1;"),
         ("return ()", "forward returns no tensor"),
     ],

@@ -20,9 +20,9 @@ from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import returns_nothing
-from workbench.problems.results import NOTHING, as_computable, flatten_result, spec_of, special_form
+from workbench.problems.results import as_computable, flatten_result, spec_of, special_form
 from workbench.problems.settings import find_assignments, spread_ties
-from workbench.records import Case, Problem, Settings, TensorSpec, record
+from workbench.records import NOTHING, Case, Problem, Settings, TensorSpec, record
 
 # elements of all inputs of the shrunk case; inputs and outputs together may have twice as many
 ELEMENT_BUDGET = 1 << 16

@@ -12,6 +12,7 @@ import torch
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
+from workbench.problems.model_class import returns_nothing
 from workbench.problems.results import as_computable, tensors_of
 from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
@@ -37,11 +38,7 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     first, _, other = (result.to(torch.float64) for result in results)
     at = ", ".join(f"{name}={value}" for name, value in settings)
     found = [
-        Degeneracy(
-            kind="input_modified",
-            message=f"forward changes its input {name} in place; a candidate must change it alike, which is compared. "
-            f"For a kernel that writes its output only, let forward change a copy: {name} = {name}.clone()",
-        )
+        Degeneracy(kind="input_modified", message=_describe_modified(name, returns_nothing(problem.source)))
         for name in modified_inputs(problem, shrunk)
     ]
     if assigned := find_assigned(problem, shrunk):
@@ -73,6 +70,15 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     if _is_identity(problem, shrunk):
         found.append(Degeneracy(kind="identity", message="the reference returns its input"))
     return tuple(found)
+
+
+def _describe_modified(name: str, nothing: bool) -> str:
+    """What it means that forward changes an input, also if it returns nothing."""
+    copied = "return a changed copy" if nothing else f"change a copy: {name} = {name}.clone()"
+    return (
+        f"forward changes its input {name} in place{' and returns nothing' * nothing}; a candidate must change it "
+        f"alike, which is compared. For a kernel that writes its output only, let forward {copied}"
+    )
 
 
 def _differ(one: list[torch.Tensor], two: list[torch.Tensor], tolerance: float) -> bool:

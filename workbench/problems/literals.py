@@ -8,8 +8,11 @@ Any other number is counted through: `x_n0`, `x_n1`. A name that is taken gets a
 from __future__ import annotations
 
 import ast
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 
 from workbench.problems.model_class import find_method
 from workbench.records import record
@@ -50,6 +53,7 @@ class _Place:
     label: str
     in_order: bool = True
     is_init: bool = False
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the text's own -> their fields
 
 
 def find_literals(function: ast.FunctionDef, tree: ast.Module, fold: Fold) -> list[Literal]:
@@ -57,11 +61,13 @@ def find_literals(function: ast.FunctionDef, tree: ast.Module, fold: Fold) -> li
     arguments = _argument_names(tree, FUNCTIONS[function.name])
     is_init = function.name == "get_init_inputs"
     places = dict(_list_places(function, arguments, is_init))
+    own = {node.name: _fields(node) for node in tree.body if isinstance(node, ast.ClassDef)}
     found: list[Literal] = []
     for root, place in places.items():
-        finder = _Finder(place, fold)
-        finder.visit(root)
-        found += finder.found
+        for item, part in _open_containers(root, dataclasses.replace(place, classes=own)):
+            finder = _Finder(part, fold)
+            finder.visit(item)
+            found += finder.found
     return sorted(found, key=lambda one: (one.node.lineno, one.node.col_offset))
 
 
@@ -91,13 +97,55 @@ def _list_places(function: ast.FunctionDef, arguments: list[str], is_init: bool)
 def _returned_items(value: ast.expr, arguments: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
     """(argument, expression) of a returned list, tuple or dictionary."""
     if isinstance(value, ast.Dict):
-        for key, item in zip(value.keys, value.values, strict=True):
-            yield (str(key.value) if isinstance(key, ast.Constant) else "value"), item
+        yield from zip(map(str, _keys(value)), value.values, strict=True)
+    elif isinstance(value, ast.Tuple) and _has_keywords(value, arguments):
+        for part in value.elts:
+            yield from _returned_items(part, arguments)
     elif isinstance(value, (ast.List, ast.Tuple)):
         for number, item in enumerate(value.elts):
             yield (arguments[number] if number < len(arguments) else f"argument{number}"), item
     else:
         yield (arguments[0] if arguments else "value"), value
+
+
+def _has_keywords(value: ast.Tuple, arguments: Sequence[str]) -> bool:
+    """Whether it is a list of arguments by position and a dictionary of arguments by name."""
+    if len(value.elts) != 2:
+        return False
+    given, named = value.elts
+    return isinstance(given, (ast.List, ast.Tuple)) and isinstance(named, ast.Dict) and {*_keys(named)} <= {*arguments}
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    """The fields of a dataclass or a named tuple."""
+    return [
+        item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    ]
+
+
+def _keys(node: ast.Dict) -> list[object]:
+    """The keys of a dictionary; numbers for those that are no constants."""
+    return [key.value if isinstance(key, ast.Constant) else n for n, key in enumerate(node.keys)]
+
+
+def _open_containers(node: ast.expr, place: _Place) -> Iterator[tuple[ast.expr, _Place]]:
+    """The items of lists, tuples, dictionaries and calls of the text's own classes, each with a label of its own."""
+    items: list[tuple[object, ast.expr]] = []
+    if place.is_init:
+        pass
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        items = list(enumerate(node.elts))
+    elif isinstance(node, ast.Dict):
+        items = [*zip(_keys(node), node.values, strict=True)]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in place.classes:
+        fields = place.classes[node.func.id]
+        items = [(fields[n] if n < len(fields) else n, item) for n, item in enumerate(node.args)]
+        items += [(one.arg, one.value) for one in node.keywords]
+    if not items:
+        yield node, place
+    for key, item in items:
+        label = "_".join(filter(None, (place.label, re.sub(r"\W+", "_", str(key)))))
+        yield from _open_containers(item, dataclasses.replace(place, label=label))
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:

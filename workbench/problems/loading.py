@@ -147,16 +147,18 @@ def call_inputs(module: ModuleType, problem: Problem, device: str = "cpu") -> li
 _calls: WeakKeyDictionary[ModuleType, Call] = WeakKeyDictionary()
 
 
-def find_call(module: ModuleType, problem: Problem) -> Call:
-    """The form of forward's arguments. Where it is not known yet, `get_inputs()` makes tensors without memory, or real
-    ones if it needs their values. Torch's generators stay as they are.
+def find_call(module: ModuleType, problem: Problem, *, is_small: bool = False) -> Call:
+    """The form of forward's arguments. Where it is not known yet, `get_inputs()` makes tensors without memory.
+
+    It makes real ones if it needs their values, or if they are small: torch imports 500 modules for the others. Torch's
+    generators stay as they are.
     """
     if module not in _calls:
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(devices), torch.no_grad():
             try:
-                with torch.device("meta"):
-                    call_inputs(module, problem, "meta")
+                with torch.device("cpu" if is_small else "meta") as device:
+                    call_inputs(module, problem, device.type)
             except Exception:  # what the person's code raises without values
                 seed_generators(0)
                 call_inputs(module, problem)

@@ -17,7 +17,6 @@ from workbench.records import TensorSpec
 
 Named = dict[str, torch.Tensor]
 LIMIT = 1000  # items of a result
-NOTHING = "None"  # the form of the result of a forward that returns nothing, and changes its inputs or its buffers
 NEGLIGIBLE = 1e-6  # values of no larger magnitude may be what is left of terms that cancel
 
 
@@ -41,7 +40,9 @@ def flatten_result(result: object) -> Named:
         if len(found) > LIMIT:
             raise ProblemError(f"forward returns more than {LIMIT} tensors")
     if not found:
-        raise ProblemError("forward returns no tensor, so there is nothing to compare")
+        changed = ", and changes none of its inputs and buffers" if result is None else ""
+        what = "returns nothing" if result is None else "returns no tensor"
+        raise ProblemError(f"forward {what}{changed}, so there is nothing to compare")
     return found
 
 

@@ -8,6 +8,8 @@ from dataclasses import field
 
 from workbench.records.base import LATER, Mode, Precision, Provenance, Settings, record
 
+NOTHING = "None"  # the form of the result of a forward that returns nothing
+
 
 @record
 class Problem:
@@ -145,7 +147,8 @@ class Facts:
     # the graph traced at the full case; it may differ: 1 / sqrt(64) for 1 / sqrt(8), a slice for a whole tensor
     full_graph: tuple[Operation, ...] = ()
     sizes: tuple[Size, ...] = field(default=(), metadata=LATER)
-    # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors
+    # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors;
+    # NOTHING if it changes inputs or buffers and returns nothing: these are then the outputs, under their names
     form: str = field(default="", metadata=LATER)
 
     def size_values(self, case: str) -> dict[str, int]:

@@ -38,8 +38,8 @@ from workbench.executors.workers.outputs import (
     Rejected,
     check_untouched,
     explain_failure,
-    find_case,
     import_candidate,
+    load_case,
     source_path,
     validate,
 )
@@ -121,7 +121,7 @@ def _run_trial(
 ) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     given, first = folder / "given", not reply["trials"]
-    problem_module = loading.load_module(job.problem, find_case(job, run.case).settings)
+    problem_module = load_case(job, run.case)
     reference = loading.build_model(problem_module, "Model", job.problem)
     with torch.no_grad():
         state = _wait_for_values(given / f"{run.place}-state")

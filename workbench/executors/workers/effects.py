@@ -17,8 +17,8 @@ from workbench.executors.jobs.exchange import read_numbered, write_numbered
 from workbench.executors.workers.outputs import digest
 from workbench.problems import loading
 from workbench.problems.reference import Reference, run_reference, sample_reference
-from workbench.problems.results import NOTHING, spec_of, tensors_of
-from workbench.records import Check, Facts, Job, TensorSpec
+from workbench.problems.results import spec_of, tensors_of
+from workbench.records import NOTHING, Check, Facts, Job, TensorSpec
 
 EFFECTS = "effects"  # below scratch
 

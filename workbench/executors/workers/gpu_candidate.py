@@ -20,7 +20,7 @@ from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import input_seed
 from workbench.executors.workers import effects
 from workbench.executors.workers.initial_state import draw_caches, draw_constants
-from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, find_case, validate
+from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, load_case, validate
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory
 from workbench.problems import loading
 from workbench.problems.results import flatten_result
@@ -104,7 +104,7 @@ class Runner:
 
     def _make_calls(self, case: str, seed: int, calls: int) -> Json:
         if self.problem is None or self.case != case:
-            self.problem = loading.load_module(self.job.problem, find_case(self.job, case).settings)
+            self.problem = load_case(self.job, case)
             self.case, self.model = case, None
         reference = reference_model(self.job, self.problem, case, seed)
         if self.model is None:

@@ -40,6 +40,7 @@ from workbench.executors.workers.outputs import (
     explain_failure,
     find_case,
     import_candidate,
+    load_case,
     source_path,
 )
 from workbench.problems import loading
@@ -166,7 +167,7 @@ def _subject(job: Job, module: ModuleType, device: str, *, made: bool = True) ->
     If not `made`, large inputs are zeros that take no memory before they are written, and so are large parameters.
     """
     case = find_case(job, job.cases[0])
-    problem_module = loading.load_module(job.problem, case.settings)
+    problem_module = load_case(job, case.name)
     torch.manual_seed(1)
     states = [spec for spec in job.facts.full if spec.name.startswith(("param:", "buffer:"))]
     if not made and sum(spec.size_bytes for spec in states or job.facts.parameters) > MADE_BYTES:

@@ -146,8 +146,10 @@ def _items(value: object, path: str) -> Iterator[tuple[Any, str, object]] | None
 
 def _rebuild(value: Any, items: dict[Any, object]) -> object:
     """A container like `value` with other items."""
+    if hasattr(value, "_make"):  # a named tuple
+        return value._make(items.values())
     if isinstance(value, tuple):
-        return value._make(items.values()) if hasattr(value, "_fields") else tuple(items.values())
+        return tuple(items.values())
     made = copy.copy(value)
     for key, item in items.items():
         if isinstance(value, (list, dict)):
