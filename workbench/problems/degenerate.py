@@ -110,15 +110,22 @@ def _is_identity(problem: Problem, settings: Settings) -> bool:
     inputs = loading.make_inputs(module, problem, 1)
     for sign in (1, -1):
         signed = [
-            sign * value if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs
+            (sign * as_computable(value)).to(value.dtype)
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+            else value
+            for value in inputs
         ]
         try:
             with torch.no_grad():
                 result = tensors_of(model(*copy.deepcopy(signed)))[0]
         except (RuntimeError, ValueError):
             return False
-        same = (value for value in signed if isinstance(value, torch.Tensor) and value.shape == result.shape)
-        if not any(torch.equal(result, value) for value in same):
+        same = (
+            value
+            for value in signed
+            if isinstance(value, torch.Tensor) and value.shape == result.shape and value.dtype == result.dtype
+        )
+        if not any(torch.equal(as_computable(result), as_computable(value)) for value in same):
             return False
     return True
 
