@@ -151,6 +151,14 @@ class Facts:
     # NOTHING if it changes inputs or buffers and returns nothing: these are then the outputs, under their names
     form: str = field(default="", metadata=LATER)
 
+    @property
+    def has_eight_bits(self) -> bool:
+        """Whether any value of the reference is a float of 8 bits."""
+        given = (*self.parameters, *self.cases[-1].inputs, *self.cases[-1].outputs)
+        return any(
+            spec.dtype.startswith("float8") for spec in (*given, *(one for op in self.graph for one in op.result))
+        )
+
     def size_values(self, case: str) -> dict[str, int]:
         """Each size's value in a case, by name."""
         settings = next(dict(one.settings) for one in self.cases if one.name == case)

@@ -26,7 +26,7 @@ def half_steps(values: torch.Tensor, dtype: str) -> torch.Tensor:
     """Half the distance of neighbouring numbers of an 8-bit format at each of the values, as float32."""
     bits, least = FORMATS[dtype]
     exponent = torch.frexp(values.abs().float().nan_to_num_(0.0)).exponent - 1
-    return torch.ldexp(values.new_ones((), dtype=torch.float32), exponent.clamp_(min=least) - bits - 1)
+    return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent.clamp_(min=least) - bits - 1)
 
 
 class BeforeRounding(UncompiledMode):

@@ -198,7 +198,7 @@ def _match_single(facts: Facts) -> Computation:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
     complex_too = any(spec.dtype.startswith("complex") for op in facts.graph for spec in op.result)
-    numbers = " of complex numbers" if complex_too else ""
+    numbers = " of complex numbers" if complex_too else " in floats of 8 bits" if facts.has_eight_bits else ""
     raise Unrecognised(
         f"the planner has no kernel for {calls or 'this module'}{numbers}; {graphs.say_forms(facts.graph)}{YOURSELF}"
     )
