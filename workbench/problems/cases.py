@@ -8,7 +8,10 @@ of a group stands for all.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 import torch
@@ -101,6 +104,14 @@ def _case(
     return Case(name=name, settings=settings, inputs=specs, outputs=outputs_of(result))
 
 
+@contextlib.contextmanager
+def _fixed_outputs() -> Iterator[None]:
+    """Inside, a call with `out=` of another shape raises, where torch would warn and give that tensor another shape."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="An output with one or more elements was resized")
+        yield
+
+
 def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
     """Run the reference on fake tensors at these settings. Raises `ProblemError` with file and line if it fails."""
     settings = spread_ties(problem, settings)
@@ -109,7 +120,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             inputs = fake_inputs(module, problem)
             model = fake_model(module.Model, module, problem)
-            with FlopCount() as counted:
+            with FlopCount() as counted, _fixed_outputs():
                 result = model(*inputs)
             state = tuple(spec_of(label, value) for label, value in loading.state_of(model).items())
             return Measured(
@@ -140,7 +151,8 @@ def run_real(problem: Problem, name: str, settings: Settings, seed: int = 0) -> 
     try:
         with torch.no_grad():
             inputs = loading.make_inputs(module, problem, seed)
-            result = loading.build_model(module, "Model", problem)(*inputs)
+            with _fixed_outputs():
+                result = loading.build_model(module, "Model", problem)(*inputs)
             return _case(name, settings, module, problem, inputs, result), list(
                 map(as_computable, flatten_result(result).values())
             )

@@ -147,7 +147,11 @@ def _inspect_held(problem: Problem, held: Problem, measured: Measured, search: S
 
 
 def _hold_windows(problem: Problem, full: _Full) -> Problem:
-    """The problem with strides, paddings, widths of pools, numbers of groups and the like set: they are no sizes."""
+    """The problem with what is no size set: strides, paddings, widths of pools, numbers of groups, lengths of lists of
+    tensors.
+    """
+    counts = tuple(ties.list_counts(problem).items())
+    problem = dataclasses.replace(problem, settings=(*problem.settings, *counts)) if counts else problem
     windows = numbers.list_windows(full.graph)
     names = cases.sizes(problem, 2) if windows else {}
     held = tuple((name, value) for name, value in names.items() if _is_window(problem, name, value, windows))

@@ -187,6 +187,21 @@ def list_attributes(problem: Problem) -> dict[str, int]:
     return found
 
 
+def list_counts(problem: Problem) -> dict[str, int]:
+    """Numbers of the text, and their values, that decide how many tensors forward takes: the length of a list."""
+    module = loading.load_module(problem)
+    if not _extents(problem, ()) or loading.find_call(module, problem).is_flat:
+        return {}
+    names, found = loading.find_call(module, problem).names, {}
+    for name, value in cases.sizes(problem, 2).items():
+        changed = ((name, _other(value)),)
+        if _extents(problem, changed):
+            other = loading.load_module(problem, changed)
+            if loading.find_call(other, problem).names != names:
+                found[name] = value
+    return found
+
+
 def _other(value: int) -> int:
     return value * 2 if value > 1 else 3
 

@@ -45,8 +45,9 @@ Shorten = Callable[[object], object]
 
 @dataclass(frozen=True)
 class Reference:
-    """Results of one call: `exact` in float64 (integers as they are), `eager` at the problem's precision. Of results of 8
-    bits, `exact` is what they were before they were rounded.
+    """Results of one call: `exact` in float64 (integers as they are), `eager` at the problem's precision.
+
+    Of results of 8 bits, `exact` is what they were before they were rounded.
 
     `eager` is None if torch cannot run it (an operation that the device lacks in 16 bits). Of products in TF32, it is
     the worst one of several results, element by element, up to FEW elements (see `run_reference`). `terms` is the
