@@ -23,6 +23,7 @@ from workbench.language.operations.outputs import STORE
 from workbench.language.parser import format_program, parse
 from workbench.language.ranks import check_ranks
 from workbench.language.registry import OPERATIONS
+from workbench.records import NOTHING
 
 IMPORTS = ("import torch", "import torch.nn as nn")
 
@@ -90,6 +91,8 @@ def _note_dtype(stage: Stage, binding: Binding) -> Binding:
 
 def fill_form(form: str, values: list[str]) -> str:
     """A form such as "{'y': *, 'n': None}" with the text of each tensor; several without a form are a tuple."""
+    if form == NOTHING:
+        return form
     if form.count("*") != len(values):
         return f"({', '.join(values)})"
     parts = form.split("*")
