@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
@@ -188,6 +187,21 @@ def list_attributes(problem: Problem) -> dict[str, int]:
     return found
 
 
+def list_counts(problem: Problem) -> dict[str, int]:
+    """Numbers of the text, and their values, that decide how many tensors forward takes: the length of a list."""
+    module = loading.load_module(problem)
+    if not _extents(problem, ()) or loading.find_call(module, problem).is_flat:
+        return {}
+    names, found = loading.find_call(module, problem).names, {}
+    for name, value in cases.sizes(problem, 2).items():
+        changed = ((name, _other(value)),)
+        if _extents(problem, changed):
+            other = loading.load_module(problem, changed)
+            if loading.find_call(other, problem).names != names:
+                found[name] = value
+    return found
+
+
 def _other(value: int) -> int:
     return value * 2 if value > 1 else 3
 
@@ -210,10 +224,9 @@ def _extents(problem: Problem, settings: Settings) -> Extents:
     try:
         module = loading.load_module(problem, settings)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            for name, value in zip(loading.forward_arguments(module), fake_inputs(module, problem), strict=False):
-                leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-                labels = [name] if len(leaves) == 1 else [f"{name}.{n}" for n in range(len(leaves))]
-                found |= {label: tuple(leaf.shape) for label, leaf in zip(labels, leaves, strict=True)}
+            inputs = fake_inputs(module, problem)
+            given = loading.name_tensors(module, problem, inputs)
+            found |= {name: tuple(value.shape) for name, value in given.items()}
             state = loading.state_of(fake_model(module.Model, module, problem))
             found |= {name: tuple(value.shape) for name, value in state.items()}
     except Exception:  # the person's code raises what it likes at sizes that it was not written for

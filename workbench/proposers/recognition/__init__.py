@@ -12,6 +12,7 @@ import dataclasses
 
 from workbench.language import Call
 from workbench.proposers.recognition import draws, expressions, pipelines
+from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
@@ -77,6 +78,7 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
+    facts = name_inputs(facts)
     stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
     try:
         return _recognise_forms(stored)
@@ -196,7 +198,7 @@ def _match_single(facts: Facts) -> Computation:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
     complex_too = any(spec.dtype.startswith("complex") for op in facts.graph for spec in op.result)
-    numbers = " of complex numbers" if complex_too else ""
+    numbers = " of complex numbers" if complex_too else " in floats of 8 bits" if facts.has_eight_bits else ""
     raise Unrecognised(
         f"the planner has no kernel for {calls or 'this module'}{numbers}; {graphs.say_forms(facts.graph)}{YOURSELF}"
     )
