@@ -65,6 +65,28 @@ def find_literals(function: ast.FunctionDef, tree: ast.Module, fold: Fold) -> li
     return sorted(found, key=lambda one: (one.node.lineno, one.node.col_offset))
 
 
+def find_init_literals(method: ast.FunctionDef, fold: Fold) -> list[Literal]:
+    """The literals in what an `__init__` assigns or registers, each named after that: `fc_n0`, `fc_n1`, `weight_0`."""
+    found: list[Literal] = []
+    for node in ast.walk(method):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
+            finder = _Finder(_Place(label=_assigned_label(node), is_init=True), fold)
+            finder.visit(node.value)
+            found += finder.found
+    return sorted(found, key=lambda one: (one.node.lineno, one.node.col_offset))
+
+
+def _assigned_label(node: ast.Assign | ast.AnnAssign | ast.Expr) -> str:
+    """The name, or the attribute of self, that is assigned; of a call the text that is its first argument."""
+    if isinstance(node, ast.Expr):
+        first = node.value.args[0] if isinstance(node.value, ast.Call) and node.value.args else None
+        label = first.value if isinstance(first, ast.Constant) else ""
+    else:
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        label = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    return label if isinstance(label, str) and label.isidentifier() else "value"
+
+
 def _argument_names(tree: ast.Module, method: str) -> list[str]:
     """Names of the arguments of a method of Model, without self."""
     found = find_method(tree.body, method)

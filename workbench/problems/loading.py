@@ -210,9 +210,24 @@ def set_mode(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
 
 
 def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.Module:
-    """The model with what `get_init_inputs()` returns: a list, or a dictionary of `__init__`'s arguments."""
+    """The model with what `get_init_inputs()` returns: a list, or a dictionary of `__init__`'s arguments.
+
+    Raises `TypeError` if `__init__` lacks one of these.
+    """
     arguments = init_from.get_init_inputs()
-    return model(**arguments) if isinstance(arguments, dict) else model(*arguments)
+    if not isinstance(arguments, dict):
+        return model(*arguments)
+    taken = inspect.signature(model.__init__).parameters.values()
+    names = [one.name for one in taken]
+    missing = (
+        [] if any(one.kind is one.VAR_KEYWORD for one in taken) else [key for key in arguments if key not in names]
+    )
+    if missing:
+        given = ", ".join(f"{name}={arguments[name]!r}" for name in missing)
+        raise TypeError(
+            f"{model.__name__}.__init__ has to take {', '.join(missing)}, sizes that get_init_inputs() gives it: {given}"
+        )
+    return model(**arguments)
 
 
 def cast_model(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
