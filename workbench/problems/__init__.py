@@ -185,6 +185,8 @@ def _collect_modules(source: str, folder: Path, package: str, found: dict[str, s
             continue
         try:
             found[name] = file.read_text()
+            for count in range(1, len(parts)):  # folders without a file __init__.py are packages too
+                found.setdefault(".".join(parts[:count]), "")
             _collect_modules(
                 found[name], folder, name if file.name == "__init__.py" else name.rpartition(".")[0], found
             )

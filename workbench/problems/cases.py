@@ -52,6 +52,7 @@ class Measured:
     calls: int = 0  # ATen calls
     broadcasts: int = 0  # element-wise calls in which an extent of 1 is broadcast
     form: str = ""  # of the result, see `results.special_form`
+    plain_arguments: tuple[tuple[str, str, str], ...] = ()  # as in `Facts`
 
     @property
     def total(self) -> int:
@@ -139,6 +140,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 calls=counted.calls,
                 broadcasts=counted.broadcasts,
                 form=special_form(result),
+                plain_arguments=loading.plain_arguments(module, inputs),
             )
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None

@@ -12,6 +12,7 @@ import torch
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
+from workbench.problems.reference.not_finite import find_origin
 from workbench.problems.results import as_computable, tensors_of
 from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
@@ -34,7 +35,7 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
         runs = _run_three(problem, shrunk)
     results = [run[0] for run in runs]
     tolerance = 1e-2 if results[0].dtype.itemsize < 4 and results[0].is_floating_point() else 1e-4
-    first, _, other = (result.to(torch.float64) for result in results)
+    first, _, other = (_as_reals(result).to(torch.float64) for result in results)
     at = ", ".join(f"{name}={value}" for name, value in settings)
     found = [
         Degeneracy(
@@ -55,7 +56,8 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     if _differ(runs[0], runs[1], tolerance):
         found.append(_random_degeneracy(changes=bool(found)))
     if not torch.isfinite(first).all():
-        found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at})"))
+        cause = _find_not_finite(problem, settings)
+        found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at}){cause}"))
     if torch.allclose(first, torch.zeros_like(first), atol=tolerance, rtol=tolerance):
         found.append(
             Degeneracy(
@@ -73,6 +75,19 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     if _is_identity(problem, shrunk):
         found.append(Degeneracy(kind="identity", message="the reference returns its input"))
     return tuple(found)
+
+
+def _find_not_finite(problem: Problem, settings: Settings) -> str:
+    """ ": " and where the first NaN or infinity of a call comes from, if that is found."""
+    module = loading.load_module(problem, spread_ties(problem, settings))
+    loading.seed_generators(0)
+    model = loading.build_model(module, "Model", problem)
+    origin = find_origin(model, loading.make_inputs(module, problem, 1), loading.forward_arguments(module))
+    return f": {origin}" if origin else ""
+
+
+def _as_reals(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value) if value.is_complex() else value
 
 
 def _differ(one: list[torch.Tensor], two: list[torch.Tensor], tolerance: float) -> bool:

@@ -5,7 +5,6 @@ Runs in a worker (imports torch).
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 from types import ModuleType
@@ -17,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
-from workbench.problems.inputs.init_arguments import with_init_arguments
+from workbench.problems.inputs.init_arguments import note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
 from workbench.problems.results import spec_of, specs_of_call, tensors_of
@@ -101,16 +100,9 @@ def open_problem(problem: Problem) -> Opened:
         if source is not None:
             with contextlib.suppress(ProblemError):
                 opened = _open(dataclasses.replace(problem, source=source))
-                notes = (*opened.facts.notes, _note_arguments(opened.facts))
+                notes = (*opened.facts.notes, note_arguments(opened.facts.init_source))
                 return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, notes=notes))
         return _open(problem, error)
-
-
-def _note_arguments(facts: Facts) -> str:
-    method = ast.parse(facts.init_source).body[0]
-    assert isinstance(method, ast.FunctionDef), "init_source begins with __init__"
-    names = ", ".join(one.arg for one in method.args.kwonlyargs)
-    return f"numbers in Model.__init__ are its arguments here, so that they can be shrunk: ModelNew has {names} too"
 
 
 def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:
@@ -118,7 +110,7 @@ def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:
     decided, said = dtypes.decide_precision(problem)
     decided, mode = dtypes.decide_mode(ties.tie_sizes(decided))
     facts = _inspect(decided, too_large)
-    sizes = ties.describe_sizes(decided, facts.cases, facts.notes)
+    sizes = ties.describe_sizes(decided, facts.cases, facts.notes, facts.graph)
     return Opened(problem=decided, facts=dataclasses.replace(facts, notes=(*facts.notes, *said, *mode), sizes=sizes))
 
 
@@ -220,6 +212,7 @@ def _facts_at_full_size(
         notes=(str(error), *said, *note_partial_reads(full.graph, named, "full")),
         full=full.all_specs(),
         form=measured.form,
+        plain_arguments=measured.plain_arguments,
     )
 
 
@@ -265,6 +258,7 @@ def _make_facts(
         full=full.specs(small),
         full_graph=differing,
         form=measured.form,
+        plain_arguments=measured.plain_arguments,
     )
 
 

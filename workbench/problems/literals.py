@@ -19,6 +19,7 @@ Fold = Callable[[ast.expr], "bool | int | float | None"]
 FUNCTIONS = {"get_inputs": "forward", "get_init_inputs": "__init__"}
 # calls whose numbers are the extents of the tensor that they make
 MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "arange", "randperm", "normal", "randint")
+STEPPED = "arange"  # its third number is a step
 BOUNDED = "randint"  # the numbers before its shape bound its values
 # calls after which an axis of the tensor made is no longer the axis of the argument
 RESHAPING = (
@@ -184,7 +185,7 @@ class _Finder:
             shape = shape or (tuples[-1] if tuples else None)
             rest = numbers if shape is None else [one for one in numbers if one is not shape]
             if shape is None:
-                self.extents(rest, in_order)
+                self.extents(rest[:2] if name == STEPPED else rest, in_order)
             else:
                 self.extents(getattr(shape, "elts", [shape]), in_order)
                 self.each([] if name == "full" else rest, bounds_values=name == BOUNDED)

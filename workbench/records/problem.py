@@ -147,6 +147,8 @@ class Facts:
     sizes: tuple[Size, ...] = field(default=(), metadata=LATER)
     # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors
     form: str = field(default="", metadata=LATER)
+    # forward's arguments that hold no tensor, at full size: ("pos", "int", "17"); defaults too
+    plain_arguments: tuple[tuple[str, str, str], ...] = field(default=(), metadata=LATER)
 
     def size_values(self, case: str) -> dict[str, int]:
         """Each size's value in a case, by name."""

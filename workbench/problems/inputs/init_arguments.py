@@ -40,6 +40,14 @@ def with_init_arguments(source: str) -> str | None:
     )
 
 
+def note_arguments(init_source: str) -> str:
+    """What a person has to know of an `__init__` with such arguments."""
+    method = ast.parse(init_source).body[0]
+    assert isinstance(method, ast.FunctionDef), "the text begins with __init__"
+    names = ", ".join(one.arg for one in method.args.kwonlyargs)
+    return f"numbers in Model.__init__ are its arguments here, so that they can be shrunk: ModelNew has {names} too"
+
+
 def _returned(body: list[ast.stmt]) -> ast.List | ast.Tuple | ast.Dict | None:
     """What `get_init_inputs` returns, if that is one list, tuple or dictionary."""
     for node in body:
