@@ -93,7 +93,10 @@ def _as_reals(value: torch.Tensor) -> torch.Tensor:
 def _differ(one: list[torch.Tensor], two: list[torch.Tensor], tolerance: float) -> bool:
     """Whether the results of two calls with the same inputs differ."""
     pairs = zip(one, two, strict=True)
-    return not all(torch.allclose(this.double(), that.double(), tolerance, tolerance, True) for this, that in pairs)
+    return not all(
+        torch.allclose(_as_reals(this).double(), _as_reals(that).double(), tolerance, tolerance, True)
+        for this, that in pairs
+    )
 
 
 def _random_degeneracy(changes: bool) -> Degeneracy:
