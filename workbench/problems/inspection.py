@@ -264,7 +264,8 @@ def _make_facts(
 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
     """Raise `ProblemError` for a graph that draws random numbers which nothing can follow."""
-    drawn = next((name for name in _operation_names(graph) if name.rstrip("_") in RANDOM), "")
+    training = [op for op in graph if "True" in (*op.operands[4:5], dict(op.keywords).get("training"))]
+    drawn = next((name for name in _operation_names(tuple(training)) if name.rstrip("_") in RANDOM), "")
     if drawn:
         raise ProblemError(
             f"{problem.origin}: forward draws random numbers with aten.{drawn}: float64 and {problem.precision} draw "
