@@ -37,7 +37,8 @@ def wrong_result(
         )
     wrong = failed[0]
     values = f" with inputs of {wrong.values}" if wrong.values else ""
-    lines = _storing_lines(launches)
+    is_one = not wrong.of and not any(check.output for check in checks)  # which of several a line stores is not known
+    lines = _storing_lines(launches) if is_one else []
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
     is_nan = wrong.worst_got is not None and math.isnan(wrong.worst_got)
     hint = (
@@ -47,12 +48,18 @@ def wrong_result(
         else ""
     )
     followed = next((item.message for item in degeneracies if item.kind in FOLLOWED), "")
+    untouched = dict.fromkeys(check.of for check in failed if check.untouched) if wrong.untouched else {}
+    message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
+    found = wrong.wrong.sentence if wrong.wrong else ""
+    if untouched:
+        message = f"the candidate does not update its {', '.join(untouched)}, as the reference does; {message}"
+        found = "store the new value into that tensor in each call"
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
-        message=f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}",
+        message=message,
         line=lines[0] if len(lines) == 1 else None,
-        hint="; ".join(part for part in (wrong.wrong.sentence if wrong.wrong else "", stored, hint, followed) if part),
+        hint="; ".join(part for part in (found, stored, hint, followed) if part),
     )
 
 

@@ -191,14 +191,14 @@ def _kernel_contents(found: Computation | None) -> object:
 def _match_single(facts: Facts) -> Computation:
     by_name = {op.name: op for op in facts.graph}
     output, *others = facts.graph[-1].operands
-    for attempt in MATCHERS if not others else ():
+    is_complex = any(spec.dtype.startswith("complex") for op in facts.graph for spec in op.result)
+    for attempt in MATCHERS if not others and not is_complex else ():
         found = attempt(facts, by_name, output)
         found = found if found is None or attempt is expressions.match_expressions else settle_types(facts, found)
         if found is not None:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
-    complex_too = any(spec.dtype.startswith("complex") for op in facts.graph for spec in op.result)
-    numbers = " of complex numbers" if complex_too else " in floats of 8 bits" if facts.has_eight_bits else ""
+    numbers = " of complex numbers" if is_complex else " in floats of 8 bits" if facts.has_eight_bits else ""
     raise Unrecognised(
         f"the planner has no kernel for {calls or 'this module'}{numbers}; {graphs.say_forms(facts.graph)}{YOURSELF}"
     )

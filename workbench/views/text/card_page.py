@@ -75,7 +75,10 @@ def _list_sections(card: Card) -> tuple[Section, ...]:
         Section(title="operations", rows=_operation_rows(card), code=True),
         Section(
             title="tensors",
-            rows=tuple((line.role, line.name, line.dtype, join_shape(line.shape)) for line in card.tensors),
+            rows=(
+                *((line.role, line.name, line.dtype, join_shape(line.shape)) for line in card.tensors),
+                *(("argument", name, kind, f"= {value}") for name, kind, value in card.arguments),
+            ),
             code=True,
         ),
         Section(title="sizes", rows=tuple(map(_size_row, card.sizes)), code=True),
