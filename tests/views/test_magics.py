@@ -52,7 +52,7 @@ def test_the_whole_loop(ip: Any) -> None:
         "explain gemm(a, b) >> clamp(-1, 1)"
     )
     bundle = ip.run_line_magic("cutegen", "roofline")._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/html", "image/svg+xml", "application/vnd.plotly.v1+json"}
+    assert set(bundle) == {"text/plain", "image/svg+xml", "application/vnd.plotly.v1+json"}
     source = ip.user_ns["session"].version("v1").proposal.candidate.source
     assert "NOT CORRECT" in run(
         "edit mine",
