@@ -14,6 +14,7 @@ import pytest
 from workbench import problems
 from workbench.records import Verdict, Version
 from workbench.session import Session
+from workbench.views.notebook import view_model
 from workbench.views.plots import profile as profile_plots
 from workbench.views.text import tables
 from workbench.views.text.profile_report import profile_report
@@ -85,6 +86,20 @@ def test_an_interval_does_not_begin_at_its_own_time(tmp_path: Path) -> None:
     assert "and not less, limited by" in line and "90 % between" not in line.split("energy")[0]
     assert "predicted: no gain that the time model knows of" in tables.verdict(_predicting(version, 1.0)).text
     assert "predicted: 2.00x (modelled)" in tables.verdict(_predicting(version, 2.0)).text
+
+
+def test_the_history_names_what_is_refused_and_the_verdict_says_why(tmp_path: Path) -> None:
+    import dataclasses
+
+    with Session.create("softmax", root=tmp_path, executor="replay") as session:
+        version = session.generate()
+    assert version is not None
+    refuses = ("rows=0 (grid (0, 1, 1) is not launchable)", "inputs of offset layout (RuntimeError: view)")
+    verdict = dataclasses.replace(version.trials[-1].verdict, refuses=refuses)
+    version = dataclasses.replace(version, trials=(dataclasses.replace(version.trials[-1], verdict=verdict),))
+    line = view_model.verdict_text(version)
+    assert "refuses rows=0, inputs of offset layout" in line and "RuntimeError" not in line and "launchable" not in line
+    assert all(f"refuses {said}" in tables.verdict(version).text for said in refuses)
 
 
 def _predicting(version: Version, gain: float) -> Version:

@@ -137,7 +137,8 @@ def verdict_text(version: Version) -> str:
     doubts = [
         f"{'refused as suspect' if doubt == verdict.refused else 'suspect'}: {doubt}" for doubt in verdict.suspect
     ]
-    doubts += [f"refuses {said}" for said in verdict.refuses] + [f"doubt: {said}" for said in verdict.doubts]
+    refused = [said.partition(" (")[0] for said in verdict.refuses]  # the verdict itself has the reasons too
+    doubts += [f"refuses {', '.join(refused)}"] * bool(refused) + [f"doubt: {said}" for said in verdict.doubts]
     return "; ".join(parts + doubts + [*verdict.untested, *(f"disturbed: {doubt}" for doubt in verdict.disturbed)])
 
 
