@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -146,6 +147,20 @@ def test_a_closed_session_is_said_not_raised(tmp_path: Path) -> None:
     made.close()
     panel._on_message(panel, {"command": "generate"}, [])
     wait_for(lambda: not panel.live["busy"] and "closed" in panel.live["message"]["text"])
+    panel.close()
+
+
+def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_path: Path) -> None:
+    made = Session.create("softmax", root=tmp_path, executor="replay")
+    made.generate()
+    panel = Panel(made)
+    shown = panel.state
+    made.close()
+    panel._on_message(panel, {"command": "hello"}, [])
+    del made  # the panel does not keep a session alive
+    gc.collect()
+    panel._on_message(panel, {"command": "hello"}, [])
+    assert panel.live["closed"] and panel.live["message"] == {"kind": "info", "text": ""} and panel.state == shown
     panel.close()
 
 

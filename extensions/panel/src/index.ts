@@ -161,14 +161,22 @@ class View {
     this.followDecision(state);
   }
 
-  // The selected version is in view of its list, which scrolls by itself and does not move the page.
-  private showSelected(): void {
+  // Lists scroll only once they are laid out: when the page attaches them, and again when a notebook that takes away what is out of view brings them back.
+  reveal(): void {
+    this.showSelected();
+    this.log.body.scrollTop = this.log.body.scrollHeight;
+  }
+
+  // The selected version is in view of its list, which scrolls by itself and does not move the page. Rows that come into view get their height then, so it looks again.
+  private showSelected(tries = 3): void {
     const list = this.versions.body;
-    const item = list.querySelector<HTMLElement>("[aria-current]");
-    if (!item) return;
-    const above = item.offsetTop - list.offsetTop;
-    if (above < list.scrollTop) list.scrollTop = above;
-    else if (above + item.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = above + item.offsetHeight - list.clientHeight;
+    const item = list.querySelector("[aria-current]")?.getBoundingClientRect();
+    const box = list.getBoundingClientRect();
+    if (!item || box.height === 0) return;
+    const away = item.top < box.top ? item.top - box.top - 1 : Math.max(item.bottom - box.bottom + 1, 0);
+    if (away === 0) return;
+    list.scrollTop += away;
+    if (tries > 0) requestAnimationFrame(() => this.showSelected(tries - 1));
   }
 
   private showBusy(message: string): void {
@@ -308,6 +316,12 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   search();
   live();
   el.append(view.root);
+  let isLaidOut = false;
+  const layout = new ResizeObserver(() => {
+    if (view.root.clientWidth > 0 && !isLaidOut) view.reveal();
+    isLaidOut = view.root.clientWidth > 0;
+  });
+  layout.observe(view.root);
   outbox.send({ command: "hello" });
   return () => {
     model.off("change:state", state);
@@ -315,6 +329,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     model.off("change:search", search);
     model.off("comm_live_update", gone);
     release();
+    layout.disconnect();
     outbox.close();
     view.root.remove();
   };
