@@ -110,7 +110,7 @@ def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_pat
         made.program("elementwise(relu(x)) .threads(32)")
         panel = Panel(made)
         top = panel.state["advice"]["top"]
-        assert top["way"] == "apply" and top["cause"] and panel.state["advice"]["head"].startswith("v1 is limited by")
+        assert top["way"] == "apply" and top["cause"] and panel.state["advice"]["head"].startswith("v1 is bound by")
         panel._on_message(panel, {"command": "apply", "version": 1, "advice": top["probe"]}, [])
         wait_for(lambda: not panel.live["busy"] and len(made.versions) == 2)
         assert made.version(2).proposal.reason.startswith(f"probe {top['probe']}") and panel.state["shown"] == 2

@@ -47,7 +47,7 @@ def test_the_whole_loop(ip: Any) -> None:
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
     shown = run("diagnose v1")
-    assert "v1 is limited by" in shown and "line " in shown and "%cutegen diagnose v1 --apply" in shown
+    assert "v1 is bound by" in shown and "line " in shown and "%cutegen diagnose v1 --apply" in shown
     assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run(
         "explain gemm(a, b) >> clamp(-1, 1)"
     )

@@ -17,6 +17,7 @@ from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.plots import profile as profile_plots
 from workbench.views.text import tables
+from workbench.views.text.mime_bundle import format_share, format_times
 from workbench.views.text.profile_report import profile_report
 
 WITHIN = 0.01
@@ -100,6 +101,17 @@ def test_the_history_names_what_is_refused_and_the_verdict_says_why(tmp_path: Pa
     line = view_model.verdict_text(version)
     assert "refuses rows=0, inputs of offset layout" in line and "RuntimeError" not in line and "launchable" not in line
     assert all(f"refuses {said}" in tables.verdict(version).text for said in refuses)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.354, "35%"), (0.003, "0.3%"), (6.2e-5, "0.006%"), (0.0, "0%"), (1.07, "107%")]
+)
+def test_a_small_share_is_not_called_zero(value: float, said: str) -> None:
+    assert format_share(value) == said
+
+
+def test_how_many_times_is_a_number_that_one_can_read() -> None:
+    assert [format_times(value) for value in (15123.4, 1.0149, 12.0)] == ["15,123x", "1.01x", "12x"]
 
 
 def _predicting(version: Version, gain: float) -> Version:

@@ -180,7 +180,8 @@ def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> o
     place = landscapes.find_near(state.session.problem, state.session.device)
     if place is None:
         raise UserError(landscapes.not_recorded(state.session.problem))
-    return with_rules(heat_map(place, arguments.x, arguments.y, parse_where(arguments.where)), place)
+    shown = heat_map(place, arguments.x, arguments.y, parse_where(arguments.where))
+    return shown if arguments.where else with_rules(shown, place)  # rules are on all rows
 
 
 def find_alike(arguments: Namespace, cell: str | None, state: Notebook) -> object:

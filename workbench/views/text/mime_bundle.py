@@ -105,6 +105,16 @@ def format_amount(value: float) -> str:
     return f"{value:.4g}"
 
 
+def format_share(value: float) -> str:
+    """A share in percent; small ones with their first digit, so that they are not called 0."""
+    return f"{value:.0%}" if value >= 0.01 or value == 0 else f"{100 * value:.1g}%"
+
+
+def format_times(value: float) -> str:
+    """How many times as much: three digits, or all of a large number."""
+    return f"{value:,.0f}x" if value >= 1000 else f"{value:.3g}x"
+
+
 def render_table(head: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> tuple[str, str]:
     """A table as (plain text, HTML)."""
     cells = [[str(value) for value in row] for row in rows]
