@@ -96,12 +96,14 @@ def test_the_browser_draws_it_in_time(browser_page: Any, server: Any, folder: Pa
     page.wait_for_function(IN_VIEW)
 
 
-def test_the_selected_version_is_in_view_at_once(browser_page: Any, server: Any) -> None:
+@pytest.mark.parametrize("lines", [1, 200], ids=["in view", "below the page"])
+def test_the_selected_version_is_in_view_of_its_list(browser_page: Any, server: Any, lines: int) -> None:
     page = browser_page
-    write_notebook(server.root / "selected.ipynb", FEW)
+    write_notebook(server.root / "selected.ipynb", f"print('\\n' * {lines})", FEW)
     open_notebook(page, server.lab("selected.ipynb"))
     run_all(page)
     page.locator(".cutegen-panel").wait_for(timeout=STEP_MS)
+    page.evaluate("() => document.querySelector('.cutegen-panel').scrollIntoView()")
     page.wait_for_function(IN_VIEW)
     assert page.locator(".cg-at-versions [aria-current]").get_attribute("data-version") == "6"
     assert page.evaluate("() => document.querySelector('.cg-at-versions .cg-scroll').scrollTop") > 0

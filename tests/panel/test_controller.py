@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import time
@@ -154,8 +155,14 @@ def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_pa
     made = Session.create("softmax", root=tmp_path, executor="replay")
     made.generate()
     panel = Panel(made)
-    shown = panel.state
+    panel._loop = kept = asyncio.new_event_loop()  # as in a kernel that runs a cell: what is to be sent waits
+    threading.Thread(target=made.program, args=("softmax(x) .threads_per_row(32)",)).start()
+    wait_for(lambda: len(made.versions) == 2 and bool(made.versions[-1].trials))
+    panel._loop = None
+    kept.close()
     made.close()
+    shown = panel.state
+    assert len(shown["versions"]) == 2
     panel._on_message(panel, {"command": "hello"}, [])
     del made  # the panel does not keep a session alive
     gc.collect()

@@ -24,6 +24,7 @@ class View {
   private chosenFor = "";
   private deciding: number | null = null;
   private gone = false;
+  private readonly unseen = new Set<"versions" | "log">();
   private readonly title = element("h2");
   private readonly about = element("p", { class: "cg-quiet cg-about" });
   private readonly status = element("p", { class: "cg-status", role: "status", "aria-live": "polite" });
@@ -37,7 +38,7 @@ class View {
   private readonly reason = element("input", { type: "text", "aria-label": "Reason for the decision", placeholder: "reason (kept with the decision)" });
   private readonly chosenNote = element("span", { class: "cg-quiet" });
   private readonly proposal = element("p", { class: "cg-proposal" });
-  private readonly versions = section("Versions", "versions");
+  readonly versions = section("Versions", "versions");
   private readonly choices = section("Choices, side by side", "choices");
   private readonly diff = section("Diff", "diff");
   private readonly search = section("Search", "search");
@@ -146,7 +147,8 @@ class View {
     setText(this.title, `${state.problem}: session ${state.session}`);
     setText(this.about, `${state.executor}, ${state.arch}, rates of ${state.device}; ${cost(state)}`);
     this.versions.body.replaceChildren(versionTree(state, this.send));
-    this.showSelected();
+    this.unseen.add("versions");
+    this.reveal();
     this.modelTools.hidden = !state.llm;
     this.modelForm.show(state);
     this.choices.box.hidden = state.choices.length === 0;
@@ -161,22 +163,24 @@ class View {
     this.followDecision(state);
   }
 
-  // Lists scroll only once they are laid out: when the page attaches them, and again when a notebook that takes away what is out of view brings them back.
+  // What is out of view has no layout in a notebook, and cannot be scrolled: it waits until it is seen.
   reveal(): void {
-    this.showSelected();
-    this.log.body.scrollTop = this.log.body.scrollHeight;
+    if (!this.root.checkVisibility({ contentVisibilityAuto: true })) return;
+    if (this.unseen.has("versions")) this.showSelected();
+    if (this.unseen.delete("log")) this.log.body.scrollTop = this.log.body.scrollHeight;
   }
 
-  // The selected version is in view of its list, which scrolls by itself and does not move the page. Rows that come into view get their height then, so it looks again.
+  // The selected version is in view of its list, which scrolls by itself and does not move the page. Rows get their height when they come into view, so it looks again.
   private showSelected(tries = 3): void {
     const list = this.versions.body;
     const item = list.querySelector("[aria-current]")?.getBoundingClientRect();
     const box = list.getBoundingClientRect();
-    if (!item || box.height === 0) return;
-    const away = item.top < box.top ? item.top - box.top - 1 : Math.max(item.bottom - box.bottom + 1, 0);
-    if (away === 0) return;
-    list.scrollTop += away;
-    if (tries > 0) requestAnimationFrame(() => this.showSelected(tries - 1));
+    const away = !item ? 0 : item.top < box.top ? item.top - box.top - 1 : Math.max(item.bottom - box.bottom + 1, 0);
+    if (away === 0) this.unseen.delete("versions");
+    else {
+      list.scrollTop += away;
+      if (tries > 0) requestAnimationFrame(() => this.showSelected(tries - 1));
+    }
   }
 
   private showBusy(message: string): void {
@@ -272,7 +276,8 @@ class View {
     setText(this.status, (live.busy && live.progress.message) || live.message.text || "ready");
     this.status.classList.toggle("cg-error", live.message.kind === "error" && !live.busy);
     this.log.body.replaceChildren(log(live));
-    this.log.body.scrollTop = this.log.body.scrollHeight;
+    this.unseen.add("log");
+    this.reveal();
     if (live.closed) this.showClosed();
   }
 
@@ -316,12 +321,9 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   search();
   live();
   el.append(view.root);
-  let isLaidOut = false;
-  const layout = new ResizeObserver(() => {
-    if (view.root.clientWidth > 0 && !isLaidOut) view.reveal();
-    isLaidOut = view.root.clientWidth > 0;
-  });
-  layout.observe(view.root);
+  const reveal = () => void requestAnimationFrame(() => view.reveal());
+  const observers = [new IntersectionObserver(reveal), new ResizeObserver(reveal)];
+  for (const one of observers) one.observe(view.versions.body);
   outbox.send({ command: "hello" });
   return () => {
     model.off("change:state", state);
@@ -329,7 +331,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     model.off("change:search", search);
     model.off("comm_live_update", gone);
     release();
-    layout.disconnect();
+    for (const one of observers) one.disconnect();
     outbox.close();
     view.root.remove();
   };

@@ -7,6 +7,7 @@ same cell, so a reopened notebook shows them without a kernel. The front end is 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 from collections import deque
 from pathlib import Path
@@ -142,6 +143,9 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self._push(kinds)
 
     def _push(self, kinds: set[str]) -> None:
+        if "closed" in kinds:
+            with contextlib.suppress(WorkbenchError, sqlite3.Error):
+                self.state = self.controller.state()  # as it was left
         if "closed" in kinds or self._is_closed:  # a page may say hello after that
             self.live = {**self.controller.live_state(), "busy": "", "closed": True}
             return
