@@ -151,21 +151,26 @@ def test_a_closed_session_is_said_not_raised(tmp_path: Path) -> None:
     panel.close()
 
 
-def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_path: Path) -> None:
-    made = Session.create("softmax", root=tmp_path, executor="replay")
+def close_while_the_kernel_is_busy(root: Path) -> Panel:
+    """A panel whose session was closed before its second version could be sent to the page."""
+    made = Session.create("softmax", root=root, executor="replay")
     made.generate()
     panel = Panel(made)
-    panel._loop = kept = asyncio.new_event_loop()  # as in a kernel that runs a cell: what is to be sent waits
+    kept = asyncio.new_event_loop()
+    panel._loop = kept  # as in a kernel that runs a cell: what is to be sent waits
     threading.Thread(target=made.program, args=("softmax(x) .threads_per_row(32)",)).start()
     wait_for(lambda: len(made.versions) == 2 and bool(made.versions[-1].trials))
     panel._loop = None
     kept.close()
     made.close()
+    return panel
+
+
+def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_path: Path) -> None:
+    panel = close_while_the_kernel_is_busy(tmp_path)
+    gc.collect()  # the panel does not keep a session alive
     shown = panel.state
     assert len(shown["versions"]) == 2
-    panel._on_message(panel, {"command": "hello"}, [])
-    del made  # the panel does not keep a session alive
-    gc.collect()
     panel._on_message(panel, {"command": "hello"}, [])
     assert panel.live["closed"] and panel.live["message"] == {"kind": "info", "text": ""} and panel.state == shown
     panel.close()
