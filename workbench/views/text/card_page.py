@@ -52,11 +52,11 @@ def plan_lines(card: Card) -> tuple[str, ...]:
         f"the nearest that it can: {found.part}, which gives {found.result} "
         f"({found.calls} of the {found.of} calls that compute)"
         if found.part
-        else "it has no operation for any part of it"
+        else ""
     )
     return (
         f"cannot write this: {found.reason}",
-        part,
+        *([part] if part else []),
         "write the kernel yourself (%%cutegen edit, or cutegen test PROBLEM FILE), "
         "or let a language model do it (--by llm)",
     )
