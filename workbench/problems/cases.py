@@ -212,7 +212,7 @@ def budget_ratio(measured: Measured, elements: int, flops: int) -> float:
 
 
 def _is_refused(measured: Measured) -> bool:
-    """Whether the emulator cannot take the case. Weights are only held and read there, so more of them are tolerated."""
+    """Whether the emulator cannot take the case. Weights are only held and read, so it takes more of them."""
     over = max(measured.elements / (2 * ELEMENT_BUDGET), measured.total / FLOP_BUDGET)
     return over > TOLERATED or measured.state_elements > MOST_STATE
 

@@ -297,8 +297,9 @@ def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.M
     )
     if missing:
         given = ", ".join(f"{name}={arguments[name]!r}" for name in missing)
+        wanted = ", ".join(missing)
         raise TypeError(
-            f"{model.__name__}.__init__ has to take {', '.join(missing)}, sizes that get_init_inputs() gives it: {given}"
+            f"{model.__name__}.__init__ has to take {wanted}, sizes that get_init_inputs() gives it: {given}"
         )
     return model(**arguments)
 
@@ -359,7 +360,7 @@ def forward_arguments(module: ModuleType) -> tuple[str, ...]:
 
 
 def plain_arguments(module: ModuleType, problem: Problem, inputs: Sequence[object]) -> tuple[tuple[str, str, str], ...]:
-    """(name, type, value) of forward's arguments that hold no tensor: those given, then those left at their defaults."""
+    """(name, type, value) of forward's arguments that hold no tensor: those given, then those left out."""
     names = find_call(module, problem).names
     given = [(name, value) for name, value in zip(names, inputs, strict=True) if not isinstance(value, torch.Tensor)]
     taken = {re.split(r"[.\[]", name)[0] for name in names}

@@ -57,7 +57,7 @@ class Summary:
 
 
 def summarise(player: Contestant, size: int, calls: int = CALLS) -> Summary:
-    """What the samples of a contestant say; `size` of its kernels' samples are of one round, and `calls` whole calls."""
+    """What the samples of a contestant say; a round has `size` of its kernels and `calls` whole calls."""
     spread, resolution = statistics.BETWEEN_RUNS, statistics.EVENT_S / player.calls
     return Summary(
         kernels=statistics.median_interval(player.samples, size, between_runs=spread, resolution_s=resolution),

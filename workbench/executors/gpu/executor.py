@@ -36,7 +36,7 @@ _last_run = [float("-inf")]
 
 @record
 class Candidates:
-    """The confined processes of a run: of the candidate, of the candidate for cases that are not timed, of its rival."""
+    """The confined processes of a run: the candidate's, another one for `small` cases, the rival's."""
 
     candidate: WorkerProcess
     small: WorkerProcess | None

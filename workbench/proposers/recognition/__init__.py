@@ -11,8 +11,9 @@ import contextlib
 import dataclasses
 
 from workbench.language import Call
-from workbench.proposers.recognition import draws, expressions, pipelines
+from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
+from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
