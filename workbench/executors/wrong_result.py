@@ -30,19 +30,13 @@ def wrong_result(
     if unasked:
         return _unasked_change(unasked, failed[0].case)
     wrong = failed[0]
-    values = f" with inputs of {wrong.values}" if wrong.values else ""
     is_one = not wrong.of and not any(check.output for check in checks)  # which of several a line stores is not known
     lines = _storing_lines(launches) if is_one else []
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
     is_nan = math.isnan(wrong.worst_got or 0.0)
     hint = UNMAPPED + ", ".join(unmapped_parameters) if unmapped_parameters else ""
     followed = next((item.message for item in degeneracies if item.kind in FOLLOWED), "")
-    untouched = dict.fromkeys(check.of for check in failed if check.untouched) if wrong.untouched else {}
-    message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
-    found = wrong.wrong.sentence if wrong.wrong else ""
-    if untouched:
-        message = f"the candidate does not update its {', '.join(untouched)}, as the reference does; {message}"
-        found = "store the new value into that tensor in each call"
+    message, found = _describe(wrong, failed)
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
@@ -50,6 +44,17 @@ def wrong_result(
         line=lines[0] if len(lines) == 1 else None,
         hint="; ".join(part for part in (found, stored, hint, followed) if part),
     )
+
+
+def _describe(wrong: Check, failed: Sequence[Check]) -> tuple[str, str]:
+    """(message, what is said of the cause) of the comparison `wrong`, one of those that failed."""
+    values = f" with inputs of {wrong.values}" if wrong.values else ""
+    message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
+    if not wrong.untouched:
+        return message, wrong.wrong.sentence if wrong.wrong else ""
+    untouched = ", ".join(dict.fromkeys(check.of for check in failed if check.untouched))
+    message = f"the candidate does not update its {untouched}, as the reference does; {message}"
+    return message, "store the new value into that tensor in each call"
 
 
 def _unasked_change(names: Sequence[str], case: str) -> Failure:
