@@ -31,6 +31,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from unittest import mock
 
 from workbench.executors.jobs import replaced, rpc, sandbox, seccomp, usage
 from workbench.executors.jobs.journal import Notes
@@ -39,9 +40,7 @@ from workbench.wire import Json, prepare_conversion
 TICK_S, SLOW_TICK_S = 0.03, 0.5
 SELDOM, OFTEN = 8, 3  # ticks from one look at files, and at exact memory, to the next
 MOVED = 256  # the least number of a worker's end of the status pipe, above all that it inherits otherwise
-# "1": torch asks NVML for a GPU. tvm_ffi's import asks torch; a process that is forked after CUDA was asked lacks it
-ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
-HANDLES = 16  # file descriptors that one read of the socket may bring, at most
+HANDLES = 16  # the most file descriptors that one read of the socket may bring
 
 
 @dataclass(slots=True)
@@ -179,10 +178,15 @@ def _reap(worker: int, status: int) -> None:
 
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
-    """Import without the garbage collector: what is imported stays, a collection only takes time, now and in a fork."""
+    """Import without the garbage collector: what is imported stays, a collection only takes time, now and in a fork.
+
+    A torch with CUDA says that there is a GPU. It asks no driver (tvm_ffi wants to know): forks would have no CUDA.
+    """
     gc.disable()
+    torch = sys.modules.get("torch")
     try:
-        yield
+        with mock.patch("torch.cuda.is_available", lambda: torch.version.cuda) if torch else contextlib.nullcontext():
+            yield
     finally:
         gc.freeze()
         gc.enable()
@@ -222,16 +226,12 @@ def prepare(role: str) -> None:
     What cannot be imported here is imported again by the job, which reports the error.
     """
     with contextlib.suppress(ImportError, RuntimeError):
-        if role == "inspect":
-            _prepare_inspection()
-        else:
-            _prepare_candidates()
+        (_prepare_inspection if role == "inspect" else _prepare_candidates)()
 
 
 def _work(request: Json, left: sandbox.Left, report: int, notes: int) -> None:
     from workbench.executors.workers import worker
 
-    os.environ.pop(ASK_NVML, None)  # which a confined process cannot reach
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     faulthandler.enable()
@@ -376,7 +376,6 @@ def main() -> None:
     """Import torch, say that we are ready, serve."""
     sandbox.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ[ASK_NVML] = "1"
     channel = socket.socket(fileno=int(sys.argv[1]))
     try:
         with _importing():
