@@ -33,7 +33,7 @@ from workbench.records import Check, DeviceState, Failure, Job, Timing
 from workbench.wire import Json, from_plain, to_plain
 
 WARM_UP = 4
-KEPT_TIMED = 2  # timed samples whose outputs are checked, drawn for each run; one of large tensors
+KEPT_TIMED, KEPT_LARGE = 4, 2  # timed samples whose outputs are checked, drawn for each run; of large tensors
 GRAPH_BELOW_S = 50e-6  # a shorter call is timed in a graph: two events are a few percent of it
 PADS = 32  # memory is displaced by up to so many pages from round to round
 
@@ -274,7 +274,7 @@ class Run:
     def _run_rounds(self, case: str, model_seed: int, players: list[Contestant], method: str) -> str:
         """Run all rounds with one method. Returns the reason if the method cannot be used, else ""."""
         rounds, size = self.shape
-        checked = min(1 if is_large(self.job, case) else KEPT_TIMED, rounds * size)
+        checked = min(KEPT_LARGE if is_large(self.job, case) else KEPT_TIMED, rounds * size)
         kept = {divmod(n, size) for n in self.rng.sample(range(rounds * size), checked)}
         probes: list[float] = []
         for player in players:

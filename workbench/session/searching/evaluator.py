@@ -15,6 +15,7 @@ from workbench import evaluate
 from workbench.analysis import devices
 from workbench.analysis.time_model import compare_times
 from workbench.errors import ProgramError, Unavailable, Unrecorded, UserError
+from workbench.executors.jobs.trials import SHRUNK
 from workbench.policies.search import SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.profilers.energy import Counter
@@ -31,6 +32,17 @@ COMPILING = ("source", "import", "compile")  # stages of a failure before anythi
 Ahead = Callable[[], Sequence[SearchCandidate]]  # the candidates that are likely next
 
 
+class Screening(Testing):
+    """Tests on the emulator at one small case, and runs a few CTAs at full size, which the time model needs.
+
+    What passes is judged at all cases where it is timed.
+    """
+
+    def job(self, version: Version | None, *, want_sass: bool = False, rival: Version | None = None) -> Job:
+        """As `Testing.job`, with one case and one trial."""
+        return dataclasses.replace(super().job(version, want_sass=want_sass, rival=rival), cases=(SHRUNK,), trials=1)
+
+
 class LiveEvaluator:
     """Judges candidates on the session's executor. What was run before a kill is not run again."""
 
@@ -38,8 +50,8 @@ class LiveEvaluator:
         """`emulator` holds the session's own executor where that measures on no GPU."""
         self.log, self.deciding, self.profiling = parts.log, parts.deciding, profiling
         self.emulator, self.ahead, self.aim = emulator, ahead, aim
-        self.cheap = Testing(parts.log, emulator, parts.testing.context)
         self.screens = parts.testing.executor is not emulator.inner
+        self.cheap = (Screening if self.screens else Testing)(parts.log, emulator, parts.testing.context)
         self.testing = parts.testing if self.screens else self.cheap
         self.emulated: dict[int, Outcome] = {}  # of versions that were measured before the search
 
