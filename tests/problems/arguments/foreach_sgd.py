@@ -6,7 +6,7 @@ class Model(nn.Module):
     """foreach SGD over a list of parameters, in place."""
 
     def forward(self, params, grads, lr=0.1):
-        for p, g in zip(params, grads):
+        for p, g in zip(params, grads, strict=True):
             p.add_(g, alpha=-lr)
 
 
