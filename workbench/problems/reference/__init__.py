@@ -120,7 +120,8 @@ class WidenedDtypes(UncompiledMode):
     ) -> object:
         given = dict(kwargs or {})
         if operation_name(func) == SCALED_PRODUCT:
-            return scale_product(self.wide, *args, **given)
+            multiply: Callable[..., torch.Tensor] = scale_product
+            return multiply(self.wide, *args, **given)
         if self._is_narrow(given.get("dtype")):
             given["dtype"] = self.wide
         if func.namespace == "aten" and not func.is_view and not func._schema.is_mutable:
