@@ -33,7 +33,7 @@ TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "gelu",
         "silu",
     )
-} | {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
+} | {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "round_even": torch.round}
 CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "to_f16": lambda x: x.half().float(),
     "to_bf16": lambda x: x.bfloat16().float(),
@@ -62,7 +62,14 @@ def test_functions() -> None:
 
 def test_functions_of_two() -> None:
     a, b = (item.contiguous() for item in (ODD[:, None].expand(-1, len(ODD)), ODD[None, :].expand(len(ODD), -1)))
-    for name, wanted in (("max", torch.maximum), ("min", torch.minimum), ("xlogy", torch.xlogy)):
+    for name, wanted in (
+        ("max", torch.maximum),
+        ("min", torch.minimum),
+        ("xlogy", torch.xlogy),
+        ("xlog1py", torch.special.xlog1py),
+        *((name, getattr(torch, name)) for name in ("atan2", "hypot", "copysign", "fmax", "fmin")),
+        *((name, getattr(torch, name)) for name in ("fmod", "remainder", "floor_divide")),
+    ):
         same(run(f"elementwise({name}(a, b))", (a, b), ("a", "b")), wanted(a, b), name)
     same(run("elementwise(clamp(a, -1, 2))", (a,), ("a",)), a.clamp(-1, 2), "clamp")
 

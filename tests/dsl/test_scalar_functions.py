@@ -27,9 +27,13 @@ def test_arguments_stand_where_torch_has_them_with_its_defaults(name: str) -> No
     arguments = schema_of(call).arguments
     for place, (argument, default) in enumerate(call.numbers, start=function.values):
         own = arguments[place]
-        assert own.name == argument and own.has_default_value() == bool(default)
-        if default not in ("", "None", "none"):
+        assert own.name == argument
+        if default not in ("", "None", "none", "False"):
             assert float(own.default_value) == float(default)
+        elif own.has_default_value():
+            assert str(own.default_value) == default
+        else:
+            assert default == ("None" if "Optional" in str(own.type) else "")
 
 
 def test_every_function_of_the_language_is_one_of_the_kernels() -> None:

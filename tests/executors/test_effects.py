@@ -172,8 +172,12 @@ def test_a_batch_norm_that_updates_its_statistics_is_right() -> None:
     ("candidate", "kind", "said"),
     [
         (norm_kernel(mean="n.bias.detach()", var="n.weight.detach()"), "state_modified", "parameter norm.weight"),
-        (norm_kernel(mean="n.running_mean.clone()"), "wrong_result", "wrong buffer norm.running_mean at case shrunk"),
-        (norm_kernel(body="n.num_batches_tracked += 1"), "wrong_result", "wrong buffer calls at case shrunk"),
+        (
+            norm_kernel(mean="n.running_mean.clone()"),
+            "wrong_result",
+            "does not update its buffer norm.running_mean, as",
+        ),
+        (norm_kernel(body="n.num_batches_tracked += 1"), "wrong_result", "does not update its buffer calls, as"),
         (norm_kernel(body=COUNT + "; x.mul_(1)"), "", ""),
         (norm_kernel(body=COUNT + "; x.mul_(2)"), "input_modified", "changed its input x, which"),
     ],
@@ -184,12 +188,34 @@ def test_other_changes_of_a_batch_norm_are_named(candidate: str, kind: str, said
     assert said in (failure.message if failure else "")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("        mean[col] = 0.9 * mean[col] + 0.1 * mu\n", "", "does not update its buffer norm.running_mean, as"),
+        (
+            KERNEL[KERNEL.index("    if tid == 0:") : KERNEL.index("\n\n\n@cute.jit")],
+            "",
+            "does not update its buffer norm.running_mean, buffer norm.running_var, as",
+        ),
+        ("0.1 * mu", "0.2 * mu", "wrong buffer norm.running_mean at case shrunk"),
+    ],
+)
+def test_a_wrong_statistic_points_to_no_store_of_another_tensor(old: str, new: str, said: str) -> None:
+    candidate = norm_kernel()
+    assert candidate.count(old) == 1
+    failure = run(NORM, candidate.replace(old, new))
+    assert failure is not None
+    assert said in failure.message
+    assert failure.line is None
+    assert "store to global memory" not in failure.hint
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         ("x.add_(y); return torch.relu(x)", ""),
-        ("return torch.relu(x + y)", "wrong input x at case shrunk"),
+        ("return torch.relu(x + y)", "does not update its input x, as"),
         ("y.add_(x); x.copy_(y); return torch.relu(x)", "changed its input y, which"),
     ],
 )
@@ -204,7 +230,7 @@ def test_an_input_that_the_reference_changes_is_compared(body: str, said: str) -
     [
         ("self.total += x; return self.total", ""),
         ("self.total.copy_(x); return self.total", "at case odd"),  # right at the first call
-        ("return self.total + x", "wrong buffer total at case shrunk"),
+        ("return self.total + x", "does not update its buffer total, as"),
     ],
 )
 def test_a_second_call_sees_what_the_first_left(body: str, said: str) -> None:
@@ -242,7 +268,7 @@ COUNTED = CACHE.replace(
     [
         ("self.total = self.total + x; return x + 1", ""),
         ("self.total += x; return x + 1", ""),
-        ("return x + 1", "wrong buffer total at case shrunk"),
+        ("return x + 1", "does not update its buffer total, as"),
     ],
 )
 def test_a_buffer_that_the_reference_assigns_is_compared(body: str, said: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from workbench import wire
 from workbench.executors.jobs import replaced
+from workbench.executors.workers import server
 from workbench.problems import loading
 from workbench.records import Check, Job, Launch, LineCounts
 
@@ -62,3 +63,17 @@ def test_functions_of_a_module_that_came_later_are_remembered_too(monkeypatch: p
     find_replaced = replaced.remember_functions()
     monkeypatch.setattr(loading, "build_model", lambda *_: None)
     assert find_replaced() == "workbench.problems.loading.build_model"
+
+
+def test_no_driver_is_asked_while_the_server_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tvm_ffi's import asks torch for a GPU. A process that is forked after CUDA was asked cannot use it."""
+    import torch
+
+    def ask() -> bool:
+        raise AssertionError("CUDA was asked")
+
+    monkeypatch.setattr(torch.cuda, "is_available", ask)
+    for version in ("13.0", None):
+        monkeypatch.setattr(torch.version, "cuda", version)
+        with server._importing():
+            assert bool(torch.cuda.is_available()) == bool(version)

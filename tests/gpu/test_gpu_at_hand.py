@@ -128,3 +128,20 @@ def test_sessions_on_two_gpus_do_not_wait(home: dict[str, str], alone: float) ->
     found, told = zip(*map(finish, sessions), strict=True)
     assert not any("waiting" in text for text in told)
     check_close(found, alone)
+
+
+FORKED = """
+import os
+from workbench.executors.workers import server
+for role in ("inspect", "candidate"):
+    server.prepare(role)
+import torch
+if os.fork() == 0:
+    os._exit(int(torch.ones(8, device="cuda").sum()))
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_process_that_is_forked_after_all_imports_has_cuda(home: dict[str, str]) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], env=home, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "8", done.stderr

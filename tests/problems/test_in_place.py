@@ -1,4 +1,4 @@
-"""References that write in place: to their inputs, which is told and planned for whole ones, and to own values."""
+"""References that write in place: to inputs, which is told and planned for whole ones, and to their own values."""
 
 from __future__ import annotations
 

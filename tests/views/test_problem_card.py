@@ -124,3 +124,37 @@ def test_run_without_a_kernel_says_why(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no version: cannot write this: the planner has no kernel for " in said and "no versions yet" not in said
     assert main(["run", str(own), "--executor", "emulator", "--json"]) == 1
     assert any("the nearest that it can" in line for line in json.loads(capsys.readouterr().out)["why"])
+
+
+CACHE = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, maxlen=4096, heads=8, dim=128):
+        super().__init__()
+        self.register_buffer("k_cache", torch.zeros(2, maxlen, heads, dim))
+
+    def forward(self, k, pos: int, scale: float = 0.5, causal: bool = True):
+        self.k_cache[:, pos : pos + k.shape[1]] = k * scale
+        return self.k_cache[:, : pos + k.shape[1]]
+
+
+def get_inputs():
+    return [torch.randn(2, 16, 8, 128), 1000, 0.25]
+"""
+
+
+def test_the_card_of_a_cache_has_numbers_of_one_case_and_all_arguments(tmp_path: Path) -> None:
+    (tmp_path / "cache.py").write_text(CACHE)
+    with Session.create(str(tmp_path / "cache.py"), root=tmp_path, executor="emulator") as session:
+        card = describe_problem(session)
+    assert card.traced == "full"
+    assert "slice(k_cache, 1, 1000, 1016)" in [line.call for line in card.operations]
+    assert card.arguments == (("pos", "int", "1000"), ("scale", "float", "0.25"), ("causal", "bool", "True"))
+    sizes = {size.name: size for size in card.sizes}
+    assert {dict(case.sizes)["maxlen"] for case in card.cases if case.name != "full"} == {1024}
+    assert not sizes["maxlen"].varied
+    assert "maxlen stays 1024" in sizes["maxlen"].why
+    assert sizes["k_1"].varied
+    text = show_card(card).text
+    assert [line.split()[0] for line in section(text, "tensors")] == ["input", "buffer", "output", *["argument"] * 3]

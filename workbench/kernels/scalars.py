@@ -109,6 +109,87 @@ def cos(v):
     return cute.math.cos(v)
 
 
+def erfc(v):
+    return cute.math.erfc(v)
+
+
+def exp2(v):
+    return cute.math.exp2(v)
+
+
+def log2(v):
+    return cute.math.log2(v)
+
+
+def log10(v):
+    return cute.math.log10(v)
+
+
+def tan(v):
+    return cute.math.tan(v)
+
+
+def sinh(v):
+    return cute.math.sinh(v)
+
+
+def cosh(v):
+    return cute.math.cosh(v)
+
+
+def acos(v):
+    return cute.math.acos(v)
+
+
+def asin(v):
+    return cute.math.asin(v)
+
+
+def atan(v):
+    return cute.math.atan(v)
+
+
+def acosh(v):
+    return cute.math.acosh(v)
+
+
+def asinh(v):
+    return cute.math.asinh(v)
+
+
+def atanh(v):
+    return cute.math.atanh(v)
+
+
+def erfinv(v):
+    # Giles, Approximating the erfinv function (2012), in single precision
+    w = -cute.math.log((1.0 - v) * (1.0 + v))
+    n, f = w - 2.5, cute.math.sqrt(w) - 3.0
+    near = 3.43273939e-07 + n * 2.81022636e-08
+    near = -4.39150654e-06 + n * (-3.5233877e-06 + n * near)
+    near = -0.00125372503 + n * (0.00021858087 + n * near)
+    near = 1.50140941 + n * (0.246640727 + n * (-0.00417768164 + n * near))
+    far = 0.000100950558 + f * -0.000200214257
+    far = -0.00367342844 + f * (0.00134934322 + f * far)
+    far = -0.0076224613 + f * (0.00573950773 + f * far)
+    far = 2.83297682 + f * (1.00167406 + f * (0.00943887047 + f * far))
+    edge = v * cutlass.Float32(float("inf"))
+    return choose(v * v == 1.0, edge, v * choose(w < 5.0, near, far))
+
+
+def sinc(v):
+    angle = v * 3.141592653589793
+    return choose(v == 0.0, cutlass.Float32(1.0), cute.math.sin(angle) / angle)
+
+
+def trunc(v):
+    return cute.math.trunc(v)
+
+
+def round_even(v):
+    return cute.math.roundeven(v)
+
+
 def leaky_relu(v, slope=0.01):
     return choose(v > 0.0, v, v * slope)
 
@@ -164,6 +245,56 @@ def where(condition, a, b):
 def xlogy(a, b):
     # b == b is false for a NaN only
     return choose((a == 0.0) & (b == b), cutlass.Float32(0.0), a * cute.math.log(b))  # noqa: PLR0124
+
+
+def xlog1py(a, b):
+    # b == b is false for a NaN only
+    return choose((a == 0.0) & (b == b), cutlass.Float32(0.0), a * cute.math.log1p(b))  # noqa: PLR0124
+
+
+def atan2(a, b):
+    return cute.math.atan2(a, b)
+
+
+def hypot(a, b):
+    # the larger one times a root, so that no square overflows
+    first, second = cute.arch.fmax(a, -a), cute.arch.fmax(b, -b)
+    large, small = cute.arch.fmax(first, second), cute.arch.fmin(first, second, nan=True)
+    ratio = small / large
+    edge = choose(large == 0.0, small, large)
+    is_edge = (large == 0.0) | (large == cutlass.Float32(float("inf")))
+    return choose(is_edge, edge, large * cute.math.sqrt(1.0 + ratio * ratio))
+
+
+def copysign(a, b):
+    return cute.math.copysign(a, b)
+
+
+def fmod(a, b):
+    return cute.math.rem(a, b)
+
+
+def remainder(a, b):
+    rest = cute.math.rem(a, b)
+    return choose((rest != 0.0) & ((rest < 0.0) != (b < 0.0)), rest + b, rest)
+
+
+def floor_divide(a, b):
+    # as torch and Python do it, so that rounding of a / b makes no other whole number
+    rest = cute.math.rem(a, b)
+    whole = (a - rest) / b
+    whole = choose((rest != 0.0) & ((rest < 0.0) != (b < 0.0)), whole - 1.0, whole)
+    low = cute.math.floor(whole)
+    low = choose(whole - low > 0.5, low + 1.0, low)
+    return choose(b == 0.0, a / b, low)
+
+
+def fmax(a, b):
+    return cute.arch.fmax(a, b)
+
+
+def fmin(a, b):
+    return cute.arch.fmin(a, b)
 
 
 def gt(a, b):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import difflib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
+from workbench.problems.inputs.init_arguments import with_init_arguments
 from workbench.problems.model_class import bound_names, find_method
 from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
@@ -69,6 +70,9 @@ def load(
     if origin != "shipped":
         modules = read_modules(source, Path(spec).parent if origin != "cell" else Path())
     pairs = tuple(settings.items()) if isinstance(settings, Mapping) else settings
+    source = _name_init_numbers(
+        source, [name for name, _ in pairs] + [*vary, *keep] + [n for each in tie for n in each]
+    )
     check_settings(source, pairs)
     check_sizes(source, tie=tie, vary=vary, keep=keep)
     return Problem(
@@ -96,6 +100,14 @@ def complete_source(source: str) -> str:
     given = ", ".join(f'"{name}": {value}' for name, value in _default_numbers(body).items())
     made = f"{{{given}}}" if given else "[]"
     return f"{source.rstrip()}\n\n\ndef get_init_inputs():\n    return {made}\n"
+
+
+def _name_init_numbers(source: str, names: Sequence[str]) -> str:
+    """The text with the numbers in `Model.__init__` as its arguments, if only so it has all names."""
+    if {*names} <= {*module_scalars(source)}:
+        return source
+    other = with_init_arguments(source)
+    return other if other is not None and {*names} <= {*module_scalars(other)} else source
 
 
 def _default_numbers(body: list[ast.stmt]) -> dict[str, int]:
@@ -173,6 +185,8 @@ def _collect_modules(source: str, folder: Path, package: str, found: dict[str, s
             continue
         try:
             found[name] = file.read_text()
+            for count in range(1, len(parts)):  # folders without a file __init__.py are packages too
+                found.setdefault(".".join(parts[:count]), "")
             _collect_modules(
                 found[name], folder, name if file.name == "__init__.py" else name.rpartition(".")[0], found
             )

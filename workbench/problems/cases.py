@@ -30,6 +30,8 @@ from workbench.records import NOTHING, Case, Problem, Settings, TensorSpec, reco
 # elements of all inputs of the shrunk case; inputs and outputs together may have twice as many
 ELEMENT_BUDGET = 1 << 16
 FLOP_BUDGET = 5 << 20  # a matrix product of 128^3 with its epilogue: well under half a second on the emulator
+# elements of parameters and buffers: times as many as of inputs and outputs together, and more than what is refused
+STATE_TIMES, MOST_STATE = 8, 1 << 26
 TOLERATED = 16  # a problem that cannot be shrunk further is accepted with a note up to so many times the budget
 FLOORS = (16, 4, 2)  # sizes go down to the first, and further only if that is not enough
 # ATen calls on fake tensors that a search for sizes may make, some milliseconds each; and the least number of runs of
@@ -54,6 +56,7 @@ class Measured:
     calls: int = 0  # ATen calls
     broadcasts: int = 0  # element-wise calls in which an extent of 1 is broadcast
     form: str = ""  # of the result, see `results.special_form`
+    plain_arguments: tuple[tuple[str, str, str], ...] = ()  # as in `Facts`
 
     @property
     def total(self) -> int:
@@ -64,6 +67,22 @@ class Measured:
     def elements(self) -> int:
         """Elements of all inputs and outputs."""
         return sum(spec.elements for spec in (*self.case.inputs, *self.case.outputs))
+
+    @property
+    def state_elements(self) -> int:
+        """Elements of all parameters and buffers."""
+        return sum(spec.elements for spec in self.state)
+
+    def is_smaller(self, other: Measured) -> bool:
+        """Whether it has less than the other to hold or to compute."""
+        return any(
+            one < than
+            for one, than in (
+                (self.elements, other.elements),
+                (self.total, other.total),
+                (self.state_elements, other.state_elements),
+            )
+        )
 
 
 class Search:
@@ -132,6 +151,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 calls=counted.calls,
                 broadcasts=counted.broadcasts,
                 form=NOTHING if returns_nothing(problem.source) else special_form(result),
+                plain_arguments=loading.plain_arguments(module, problem, inputs),
             )
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None
@@ -185,8 +205,16 @@ def sizes(problem: Problem, least: int = 16) -> dict[str, int]:
 
 
 def budget_ratio(measured: Measured, elements: int, flops: int) -> float:
-    """Size of the case as a multiple of the budget: elements or FLOPs, whichever is more."""
-    return max(measured.elements / elements, measured.total / flops)
+    """Size of the case as a multiple of the budget: elements, those of parameters and buffers, or FLOPs, whichever is
+    most.
+    """
+    return max(measured.elements / elements, measured.state_elements / (STATE_TIMES * elements), measured.total / flops)
+
+
+def _is_refused(measured: Measured) -> bool:
+    """Whether the emulator cannot take the case. Weights are only held and read, so it takes more of them."""
+    over = max(measured.elements / (2 * ELEMENT_BUDGET), measured.total / FLOP_BUDGET)
+    return over > TOLERATED or measured.state_elements > MOST_STATE
 
 
 def _round_sizes(
@@ -247,14 +275,14 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
             tried = search.measure(problem, {**now, name: now[name] // 2})
             if tried is None:
                 broken.add(name)
-            if tried is None or (tried.elements >= measured.elements and tried.total >= measured.total):
+            if tried is None or not tried.is_smaller(measured):
                 pinned.add(name)  # an axis, a kernel width, a number of groups: no size
             else:
                 now[name], measured = now[name] // 2, tried
     over = budget_ratio(measured, 2 * ELEMENT_BUDGET, FLOP_BUDGET)
-    if over > TOLERATED:
+    if _is_refused(measured):
         raise TooLarge(
-            f"{problem.origin}: the inputs cannot be shrunk for the emulator ({over:.0f} times too large); "
+            f"{problem.origin}: it cannot be shrunk for the emulator ({over:.0f} times too large); "
             f"{_describe_tried(now, pinned)}, or run it on a GPU",
             tuple(now.items()),
         )

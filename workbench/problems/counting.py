@@ -7,7 +7,8 @@ An addition, multiplication, division, comparison or one call of a special funct
 a fused multiply-add is two. torch's own formulas (`torch.utils.flop_counter`) count matrix products and convolutions.
 A matrix-vector product counts 2mk. An element-wise operation counts one FLOP per output element, a reduction one per
 input element. The composites in `PER_ELEMENT` count as in their usual definition. Copies, views, creation, random
-numbers and integer operations are free.
+numbers and integer operations are free. Complex numbers count the operations with their real parts: 2 for an addition,
+6 for a multiplication.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ PER_ELEMENT = {
     "addcdiv": 3,
     "lerp": 3,
 }
+# real FLOPs of an operation with complex numbers, per element: 4 multiplications and 2 additions, ...
+PER_COMPLEX_ELEMENT = {"mul": 6, "square": 6, "div": 11, "reciprocal": 6, "abs": 4, "addcmul": 8, "lerp": 10}
+COMPLEX_PART, COMPLEX_PRODUCT = 2, 4  # of each other operation; of a product's multiply-add, times those of a real one
 GELU_TANH = 9  # cube 2, scale, add, scale, tanh, add, multiply, halve
 MATRIX_VECTOR = ("mv", "addmv", "dot", "vdot")
 # operations whose results sum the elements of their first argument
@@ -141,6 +145,10 @@ def _largest_numel(values: Iterable[object]) -> int:
     return max((value.numel() for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor)), default=0)
 
 
+def _is_complex(values: object) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in tree_leaves(values))
+
+
 def operation_name(func: OpOverload) -> str:
     """`aten.add_.Tensor` -> "add"."""
     return str(func.overloadpacket).split(".")[-1].rstrip("_")
@@ -148,9 +156,9 @@ def operation_name(func: OpOverload) -> str:
 
 def _product_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int | None:
     """FLOPs of a matrix product, convolution or attention, bias included; None for anything else."""
-    name = operation_name(func)
+    name, times = operation_name(func), COMPLEX_PRODUCT if _is_complex(args) else 1
     if name in MATRIX_VECTOR:
-        return 2 * _largest_numel(args) + (_largest_numel([out]) if name == "addmv" else 0)
+        return times * (2 * _largest_numel(args) + (_largest_numel([out]) if name == "addmv" else 0))
     packet = func.overloadpacket
     if name == "_scaled_dot_product_flash_attention_for_cpu":  # counts as the flash form does
         packet = torch.ops.aten._scaled_dot_product_flash_attention
@@ -160,17 +168,22 @@ def _product_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str,
     bias = (
         _largest_numel([out]) if name in ("addmm", "baddbmm") or (name == "convolution" and args[2] is not None) else 0
     )
-    return int(formula(*args, **kwargs, out_val=out)) + bias
+    return times * int(formula(*args, **kwargs, out_val=out)) + (COMPLEX_PART if times > 1 else 1) * bias
 
 
 def _pointwise_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int:
     """FLOPs of an element-wise operation or a reduction."""
     name = operation_name(func)
-    floats = any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in tree_leaves([out, args]))
+    is_complex = _is_complex([out, args])
+    floats = is_complex or any(
+        isinstance(value, torch.Tensor) and value.is_floating_point() for value in tree_leaves([out, args])
+    )
     if func.is_view or not floats or name.startswith(FREE_PREFIXES):
         return 0
     if name.startswith("nll_loss"):
         return _largest_numel(args[1:2])  # one addition per target
+    if is_complex:
+        return PER_COMPLEX_ELEMENT.get(name, COMPLEX_PART) * _largest_numel([out, args])
     rate = GELU_TANH if name == "gelu" and kwargs.get("approximate") == "tanh" else PER_ELEMENT.get(name, 1)
     return rate * _largest_numel([out, args])
 
@@ -215,9 +228,10 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed 
     def _note_dtype(self, products: int | None, count: int, args: tuple[object, ...]) -> None:
         kinds = [value.dtype for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
         if products and kinds:
-            self._factors[min(kinds, key=lambda dtype: dtype.itemsize)] += products
+            self._factors[min(map(torch.dtype.to_real, kinds), key=lambda dtype: dtype.itemsize)] += products
         elif count:
-            self._computed.update(dtype for dtype in kinds if dtype.is_floating_point and dtype.itemsize > 1)
+            wide = {dtype.to_real() for dtype in kinds if dtype.is_floating_point or dtype.is_complex}
+            self._computed.update(dtype for dtype in wide if dtype.itemsize > 1)
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None

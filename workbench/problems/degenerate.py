@@ -13,6 +13,7 @@ import torch
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
 from workbench.problems.model_class import returns_nothing
+from workbench.problems.reference.not_finite import find_origin
 from workbench.problems.results import as_computable, tensors_of
 from workbench.problems.settings import spread_ties
 from workbench.records import Degeneracy, Problem, Settings
@@ -35,7 +36,7 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
         runs = _run_three(problem, shrunk)
     results = [run[0] for run in runs]
     tolerance = 1e-2 if results[0].dtype.itemsize < 4 and results[0].is_floating_point() else 1e-4
-    first, _, other = (result.to(torch.float64) for result in results)
+    first, _, other = (_as_reals(result).to(torch.float64) for result in results)
     at = ", ".join(f"{name}={value}" for name, value in settings)
     found = [
         Degeneracy(kind="input_modified", message=_describe_modified(name, returns_nothing(problem.source)))
@@ -52,7 +53,8 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     if _differ(runs[0], runs[1], tolerance):
         found.append(_random_degeneracy(changes=bool(found)))
     if not torch.isfinite(first).all():
-        found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at})"))
+        cause = _find_not_finite(problem, settings)
+        found.append(Degeneracy(kind="not_finite", message=f"the reference gives NaN or infinity (at {at}){cause}"))
     if torch.allclose(first, torch.zeros_like(first), atol=tolerance, rtol=tolerance):
         found.append(
             Degeneracy(
@@ -81,10 +83,26 @@ def _describe_modified(name: str, nothing: bool) -> str:
     )
 
 
+def _find_not_finite(problem: Problem, settings: Settings) -> str:
+    """ ": " and where the first NaN or infinity of a call comes from, if that is found."""
+    module = loading.load_module(problem, spread_ties(problem, settings))
+    loading.seed_generators(0)
+    model = loading.build_model(module, "Model", problem)
+    origin = find_origin(model, loading.make_inputs(module, problem, 1), loading.forward_arguments(module))
+    return f": {origin}" if origin else ""
+
+
+def _as_reals(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value) if value.is_complex() else value
+
+
 def _differ(one: list[torch.Tensor], two: list[torch.Tensor], tolerance: float) -> bool:
     """Whether the results of two calls with the same inputs differ."""
     pairs = zip(one, two, strict=True)
-    return not all(torch.allclose(this.double(), that.double(), tolerance, tolerance, True) for this, that in pairs)
+    return not all(
+        torch.allclose(_as_reals(this).double(), _as_reals(that).double(), tolerance, tolerance, True)
+        for this, that in pairs
+    )
 
 
 def _random_degeneracy(changes: bool) -> Degeneracy:

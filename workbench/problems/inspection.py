@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
+from workbench.problems.inputs.init_arguments import note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
 from workbench.problems.results import spec_of, specs_of_call, tensors_of
@@ -92,10 +93,24 @@ def open_problem(problem: Problem) -> Opened:
     (1 / sqrt(size)), that size stays, provided that the others can be shrunk. A problem that is too large for the
     emulator at its smallest sizes has the full case only, and the first note says so.
     """
+    try:
+        return _open(problem)
+    except cases.TooLarge as error:
+        source = with_init_arguments(problem.source)
+        if source is not None:
+            with contextlib.suppress(ProblemError):
+                opened = _open(dataclasses.replace(problem, source=source))
+                notes = (*opened.facts.notes, note_arguments(opened.facts.init_source))
+                return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, notes=notes))
+        return _open(problem, error)
+
+
+def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:
+    """The problem and its facts, those at full size alone if it is known to be too large for the emulator."""
     decided, said = dtypes.decide_precision(problem)
     decided, mode = dtypes.decide_mode(ties.tie_sizes(decided))
-    facts = _inspect(decided)
-    sizes = ties.describe_sizes(decided, facts.cases, facts.notes)
+    facts = _inspect(decided, too_large)
+    sizes = ties.describe_sizes(decided, facts.cases, facts.notes, facts.graph)
     return Opened(problem=decided, facts=dataclasses.replace(facts, notes=(*facts.notes, *said, *mode), sizes=sizes))
 
 
@@ -104,24 +119,23 @@ def inspect(problem: Problem) -> Facts:
     return open_problem(problem).facts
 
 
-def _inspect(problem: Problem) -> Facts:
+def _inspect(problem: Problem, too_large: cases.TooLarge | None) -> Facts:
     measured = blame.measure_full(problem)
     full = _trace_full(problem)
+    if too_large is not None:
+        return _facts_at_full_size(problem, measured, full, too_large, Search(len(full.graph)))
     held = _hold_windows(problem, full)
     search = Search(len(full.graph))
     said: tuple[str, ...] = ()
     try:
-        try:
-            held, small = _inspect_held(problem, held, measured, search)
-        except cases.TooLarge:
-            if not problem.settings:
-                raise
-            held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
-            held = _hold_windows(held, full)
-            small = _inspect_small(problem, held, measured, search)
-            said = _note_smaller(problem, small)
-    except cases.TooLarge as error:
-        return _facts_at_full_size(problem, measured, full, error, search)
+        held, small = _inspect_held(problem, held, measured, search)
+    except cases.TooLarge:
+        if not problem.settings:
+            raise
+        held = dataclasses.replace(problem, source=with_settings(problem.source, problem.settings), settings=())
+        held = _hold_windows(held, full)
+        small = _inspect_small(problem, held, measured, search)
+        said = _note_smaller(problem, small)
     if full.calculates_differently(small):
         for name, value in cases.sizes(held).items():
             keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
@@ -183,7 +197,7 @@ def _facts_at_full_size(
     """The facts of a problem that only a GPU can run. Its graph is traced on fake tensors."""
     try:
         smallest = cases.measure(problem, "smallest", error.settings)
-        is_runnable = smallest.elements <= CPU_ELEMENTS and smallest.total <= CPU_FLOPS
+        is_runnable = smallest.elements + smallest.state_elements <= CPU_ELEMENTS and smallest.total <= CPU_FLOPS
     except ProblemError:
         is_runnable = False
     said = () if is_runnable else ("nobody looked for trivial results that would pass: the reference is too large",)
@@ -202,6 +216,7 @@ def _facts_at_full_size(
         notes=(str(error), *said, *note_partial_reads(full.graph, named, "full")),
         full=full.all_specs(),
         form=measured.form,
+        plain_arguments=measured.plain_arguments,
     )
 
 
@@ -247,12 +262,14 @@ def _make_facts(
         full=full.specs(small),
         full_graph=differing,
         form=measured.form,
+        plain_arguments=measured.plain_arguments,
     )
 
 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
     """Raise `ProblemError` for a graph that draws random numbers which nothing can follow."""
-    drawn = next((name for name in _operation_names(graph) if name.rstrip("_") in RANDOM), "")
+    training = [op for op in graph if "True" in (*op.operands[4:5], dict(op.keywords).get("training"))]
+    drawn = next((name for name in _operation_names(tuple(training)) if name.rstrip("_") in RANDOM), "")
     if drawn:
         raise ProblemError(
             f"{problem.origin}: forward draws random numbers with aten.{drawn}: float64 and {problem.precision} draw "

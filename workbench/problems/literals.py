@@ -22,6 +22,7 @@ Fold = Callable[[ast.expr], "bool | int | float | None"]
 FUNCTIONS = {"get_inputs": "forward", "get_init_inputs": "__init__"}
 # calls whose numbers are the extents of the tensor that they make
 MAKERS = ("randn", "rand", "zeros", "ones", "empty", "full", "arange", "randperm", "normal", "randint")
+STEPPED = "arange"  # its third number is a step
 BOUNDED = "randint"  # the numbers before its shape bound its values
 # calls after which an axis of the tensor made is no longer the axis of the argument
 RESHAPING = (
@@ -70,6 +71,28 @@ def find_literals(function: ast.FunctionDef, tree: ast.Module, fold: Fold) -> li
             finder.visit(item)
             found += finder.found
     return sorted(found, key=lambda one: (one.node.lineno, one.node.col_offset))
+
+
+def find_init_literals(method: ast.FunctionDef, fold: Fold) -> list[Literal]:
+    """The literals in what an `__init__` assigns or registers, each named after that: `fc_n0`, `fc_n1`, `weight_0`."""
+    found: list[Literal] = []
+    for node in ast.walk(method):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) and node.value is not None:
+            finder = _Finder(_Place(label=_assigned_label(node), is_init=True), fold)
+            finder.visit(node.value)
+            found += finder.found
+    return sorted(found, key=lambda one: (one.node.lineno, one.node.col_offset))
+
+
+def _assigned_label(node: ast.Assign | ast.AnnAssign | ast.Expr) -> str:
+    """The name, or the attribute of self, that is assigned; of a call the text that is its first argument."""
+    if isinstance(node, ast.Expr):
+        first = node.value.args[0] if isinstance(node.value, ast.Call) and node.value.args else None
+        label = first.value if isinstance(first, ast.Constant) else ""
+    else:
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        label = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    return label if isinstance(label, str) and label.isidentifier() else "value"
 
 
 def _argument_names(tree: ast.Module, method: str) -> list[str]:
@@ -231,7 +254,7 @@ class _Finder:
             shape = shape or (tuples[-1] if tuples else None)
             rest = numbers if shape is None else [one for one in numbers if one is not shape]
             if shape is None:
-                self.extents(rest, in_order)
+                self.extents(rest[:2] if name == STEPPED else rest, in_order)
             else:
                 self.extents(getattr(shape, "elts", [shape]), in_order)
                 self.each([] if name == "full" else rest, bounds_values=name == BOUNDED)

@@ -10,9 +10,11 @@ import importlib.machinery
 import inspect
 import linecache
 import mmap
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from weakref import WeakKeyDictionary
 
@@ -31,6 +33,12 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python
 # dtype of floating tensors by precision; under "mixed" and "declared" they stay as they are
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
+MODULE_FILE = "<module "  # and its name and ">": the file of a module that a problem comes with
+NO_CUDA = (
+    "no GPU is used here, and where one is, inputs and module are moved to it: leave out .cuda(), .to('cuda') and "
+    "device='cuda', and in forward make tensors with device=x.device"
+)
+LONGEST_VALUE = 40  # characters of an argument's value that are kept
 
 SPARSE = (
     "sparse tensors have no shapes without data here: write the product as "
@@ -61,11 +69,11 @@ class _OwnModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname not in self.texts:
             return None
         is_package = any(name.startswith(f"{fullname}.") for name in self.texts)
-        return importlib.machinery.ModuleSpec(fullname, self, origin=f"<module {fullname}>", is_package=is_package)
+        return importlib.machinery.ModuleSpec(fullname, self, origin=f"{MODULE_FILE}{fullname}>", is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the text of the module."""
-        text, path = self.texts[module.__name__], f"<module {module.__name__}>"
+        text, path = self.texts[module.__name__], f"{MODULE_FILE}{module.__name__}>"
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
         exec(compile(text, path, "exec"), module.__dict__)
 
@@ -102,12 +110,37 @@ def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
 
 
 def problem_error(problem: Problem, module: ModuleType, error: Exception, what: str = "") -> ProblemError:
-    """An exception in the problem's own code as an error of one line: place, `what` was tried, type and message."""
-    line = find_line(error, module.__file__ or "")
+    """An exception in the problem's own code as an error of one line: place, `what` was tried, type and message.
+
+    The place is the innermost line of the problem or of the person's own modules.
+    """
     text = next(iter(str(error).splitlines()), "")
-    place = f"{problem.origin}:{line}" if line is not None else problem.origin
     hint = f"; {SPARSE}" if "compressed tensor" in text or "SparseCsr" in text else ""
-    return ProblemError(f"{place}: {what}{type(error).__name__}: {text}{hint}")
+    if "cuda" in text.lower() and not torch.cuda.is_available():
+        hint = f"; {NO_CUDA}"
+    return ProblemError(f"{_find_place(problem, module, error)}: {what}{type(error).__name__}: {text}{hint}")
+
+
+def _find_place(problem: Problem, module: ModuleType, error: BaseException) -> str:
+    """File and line; of a module of the person's also from which line of the problem."""
+    line = find_line(error, module.__file__ or "")
+    place = f"{problem.origin}:{line}" if line is not None else problem.origin
+    trace, inner = error.__traceback__, ""
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        name = path.removeprefix(MODULE_FILE).removesuffix(">")
+        if path == module.__file__:
+            inner = ""
+        elif path.startswith(MODULE_FILE) and name in dict(problem.modules):
+            inner = f"{_module_path(problem, name)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{inner} (from {place})" if inner else place
+
+
+def _module_path(problem: Problem, name: str) -> str:
+    folder = Path() if problem.origin == "cell" else Path(problem.origin).parent
+    path = folder.joinpath(*name.split("."))
+    return str(path / "__init__.py" if (path / "__init__.py").is_file() else path.with_suffix(".py"))
 
 
 def find_line(error: BaseException, path: str) -> int | None:
@@ -250,9 +283,25 @@ def set_mode(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
 
 
 def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.Module:
-    """The model with what `get_init_inputs()` returns: a list, or a dictionary of `__init__`'s arguments."""
+    """The model with what `get_init_inputs()` returns: a list, or a dictionary of `__init__`'s arguments.
+
+    Raises `TypeError` if `__init__` lacks one of these.
+    """
     arguments = init_from.get_init_inputs()
-    return model(**arguments) if isinstance(arguments, dict) else model(*arguments)
+    if not isinstance(arguments, dict):
+        return model(*arguments)
+    taken = inspect.signature(model.__init__).parameters.values()
+    names = [one.name for one in taken]
+    missing = (
+        [] if any(one.kind is one.VAR_KEYWORD for one in taken) else [key for key in arguments if key not in names]
+    )
+    if missing:
+        given = ", ".join(f"{name}={arguments[name]!r}" for name in missing)
+        wanted = ", ".join(missing)
+        raise TypeError(
+            f"{model.__name__}.__init__ has to take {wanted}, sizes that get_init_inputs() gives it: {given}"
+        )
+    return model(**arguments)
 
 
 def cast_model(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
@@ -308,3 +357,16 @@ def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def forward_arguments(module: ModuleType) -> tuple[str, ...]:
     """Names of forward's arguments, without self."""
     return tuple(_parameters(module))
+
+
+def plain_arguments(module: ModuleType, problem: Problem, inputs: Sequence[object]) -> tuple[tuple[str, str, str], ...]:
+    """(name, type, value) of forward's arguments that hold no tensor: those given, then those left out."""
+    names = find_call(module, problem).names
+    given = [(name, value) for name, value in zip(names, inputs, strict=True) if not isinstance(value, torch.Tensor)]
+    taken = {re.split(r"[.\[]", name)[0] for name in names}
+    left = [(name, one.default) for name, one in _parameters(module).items() if name not in taken]
+    return tuple(
+        (name, type(value).__name__, repr(value)[:LONGEST_VALUE])
+        for name, value in (*given, *left)
+        if value is not inspect.Parameter.empty
+    )

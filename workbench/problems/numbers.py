@@ -14,7 +14,7 @@ from workbench.records import Operation
 # calls that calculate with numbers: those of the language's functions, and others
 ARITHMETIC = (
     *(name for name, (function, call) in ATEN.items() if function.values > 1 or call.numbers),
-    *("floor_divide", "remainder", "fmod", "addmm", "baddbmm", "addcmul", "addcdiv", "lerp", "rrelu"),
+    *("addmm", "baddbmm", "rrelu"),
     *("scalar_tensor", "full_like", "var", "var_mean", "std", "topk"),
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"),
 )

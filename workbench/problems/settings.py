@@ -18,13 +18,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from workbench.errors import ProblemError
-from workbench.problems.literals import FUNCTIONS, find_literals
+from workbench.problems.literals import FUNCTIONS, find_init_literals, find_literals
 from workbench.records import Precision, Problem, Scalar, Settings, record
 
 Number = bool | int | float
+Span = tuple[int, int, int, int]  # first line, first column, last line, last column
 
 # a text without one of these words makes floating tensors of float32 alone
 DTYPE_WORDS = re.compile(r"half|float(16|64|8|_)|bf16|fp16|fp8|double|dtype|complex|type\(|type_as|load|__import__")
+LEAST_IN_INIT = 16  # smaller numbers of an `__init__` are widths of kernels, strides, numbers of heads
 LARGEST = 1 << 62  # a number beyond 64 bits is no size
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
@@ -40,14 +42,13 @@ _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
 class Assigned:
     """One number in the text. `derived`: its expression uses other names.
 
-    `span` is first line, first column, last line, last column.
-    Lines count from 1, columns are in UTF-8 bytes.
+    Lines of its span count from 1, columns are in UTF-8 bytes.
     """
 
     name: str
     value: Number
     derived: bool
-    span: tuple[int, int, int, int]
+    span: Span
     bounds_values: bool = False  # a bound of random integers: no extent, but the length of the axis that they index
 
 
@@ -143,7 +144,19 @@ def _read_value(name: str, expression: ast.expr, known: dict[str, Number]) -> It
         yield Assigned(name=label, value=value, derived=derived, span=_span(part))
 
 
-def _span(node: ast.expr) -> tuple[int, int, int, int]:
+def list_init_literals(method: ast.FunctionDef) -> list[tuple[str, int, Span]]:
+    """(name, value, span) of each literal of at least LEAST_IN_INIT that an `__init__` makes its parts with."""
+    taken = {node.arg for node in ast.walk(method) if isinstance(node, ast.arg)}
+    found = []
+    for literal in find_init_literals(method, functools.partial(_fold, known={})):
+        if literal.value >= LEAST_IN_INIT:
+            name = _free_name(literal.name, taken)
+            taken.add(name)
+            found.append((name, literal.value, _span(literal.node)))
+    return found
+
+
+def _span(node: ast.expr) -> Span:
     return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
@@ -251,11 +264,16 @@ def declare_precision(precision: Precision, texts: Iterable[str]) -> Precision:
 def with_settings(source: str, settings: Settings) -> str:
     """The source with new values in place of the old expressions; line numbers do not change."""
     values = dict(settings)
+    return splice(
+        source,
+        [(item.span, repr(values[item.name])) for item in find_assignments(source) if item.name in values],
+    )
+
+
+def splice(source: str, texts: Iterable[tuple[Span, str]]) -> str:
+    """The source with other texts at some spans, which do not overlap; line numbers do not change."""
     lines = source.encode().splitlines(keepends=True)  # bytes split where Python's own lines do
-    for item in reversed(find_assignments(source)):
-        if item.name not in values:
-            continue
-        first, start, last, end = item.span
-        text = repr(values[item.name]).encode() + b"\n" * (last - first)
+    for (first, start, last, end), new in sorted(texts, reverse=True):
+        text = new.encode() + b"\n" * (last - first)
         lines[first - 1 : last] = [lines[first - 1][:start] + text + lines[last - 1][end:], *[b""] * (last - first)]
     return b"".join(lines).decode()

@@ -20,7 +20,7 @@ from workbench.problems import cases, loading
 from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.settings import Assigned, find_assignments, spread_ties
-from workbench.records import Case, Problem, Settings, Size
+from workbench.records import Case, Operation, Problem, Settings, Size
 
 Group = tuple[str, ...]
 
@@ -148,10 +148,13 @@ class _Trials:
         return self.known[key]
 
 
-def describe_sizes(problem: Problem, found: Sequence[Case], notes: Sequence[str]) -> tuple[Size, ...]:
+def describe_sizes(
+    problem: Problem, found: Sequence[Case], notes: Sequence[str], graph: Sequence[Operation]
+) -> tuple[Size, ...]:
     """The problem's sizes: which extents each is, and whether a case varies it. Numbers that are no extent are left
-    out, unless they are tied to one.
+    out, unless they are tied to one; so are the 2 of real and imaginary parts.
     """
+    parts = {op.operands[0].split(":")[-1] for op in graph if op.target.startswith("aten.view_as_complex")}
     given = dict(problem.settings)
     groups = {group[0]: group for group in problem.tie}
     following = {name for group in problem.tie for name in group[1:]}
@@ -165,10 +168,12 @@ def describe_sizes(problem: Problem, found: Sequence[Case], notes: Sequence[str]
     for name, value in values.items():
         group = groups.get(name, (name,))
         extents = _changed(before, _extents(problem, tuple((one, _other(value)) for one in group)))
-        if not extents:
+        pairs = {f"{part}[{len(before[part]) - 1}]" for part in parts if part in before}
+        if {*extents} <= pairs:
             continue
-        varied = any(dict(case.settings).get(name, value) != value for case in found)
-        why = "" if varied else _explain(problem, group, notes)
+        taken = {dict(case.settings).get(name, value) for case in found if case.name != "full"} or {value}
+        varied = len(taken) > 1
+        why = "" if varied else _explain(problem, group, notes, int(str(taken.pop())))
         sizes.append(Size(name=name, value=value, tied=group[1:], extents=extents, varied=varied, why=why))
     return tuple(sizes)
 
@@ -206,13 +211,13 @@ def _other(value: int) -> int:
     return value * 2 if value > 1 else 3
 
 
-def _explain(problem: Problem, group: Group, notes: Sequence[str]) -> str:
-    """Why no case varies a size."""
+def _explain(problem: Problem, group: Group, notes: Sequence[str], value: int) -> str:
+    """Why no case that is run varies a size from this value."""
     if {*group} & {*problem.keep}:
         return "it is kept"
     if {*group} & {name for name, _ in problem.settings}:
         return "it was set"
-    return next((note for note in notes if any(f"{name} stays" in note for name in group)), "every case has this value")
+    return next((note for note in notes if any(f"{name} stays" in note for name in group)), f"{value} in every case")
 
 
 Extents = dict[str, tuple[int, ...]]

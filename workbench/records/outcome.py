@@ -59,6 +59,7 @@ class Check:
     values: str = ""  # "large", "zeros and one sign": special values of the inputs; "" for drawn ones
     wrong: WrongValues | None = None  # of a failed comparison
     unasked: bool = False  # the candidate changed it, and the reference does not
+    untouched: bool = False  # the reference changes it, and the candidate left it as it was
     # of a passed comparison of NaN and infinity, or of inputs of another layout: "drops NaN: 3 elements are NaN"
     doubt: str = ""
 

@@ -150,6 +150,8 @@ class Facts:
     # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors;
     # NOTHING if it changes inputs or buffers and returns nothing: these are then the outputs, under their names
     form: str = field(default="", metadata=LATER)
+    # forward's arguments that hold no tensor, at full size: ("pos", "int", "17"); defaults too
+    plain_arguments: tuple[tuple[str, str, str], ...] = field(default=(), metadata=LATER)
 
     @property
     def has_eight_bits(self) -> bool:

@@ -6,7 +6,7 @@ class Model(nn.Module):
     """foreach SGD over a list of parameters, in place."""
 
     def forward(self, params, grads, lr=0.1):
-        for p, g in zip(params, grads, strict=True):
+        for p, g in zip(params, grads):  # noqa: B905 - as people write it
             p.add_(g, alpha=-lr)
 
 

@@ -54,7 +54,7 @@ READY_LIMIT_S = 600.0
 CONVERSION = "/cutlass/cute/runtime.py"  # from_dlpack, mark_layout_dynamic
 NOTICED = ("misaligned", "bad_launch")  # faults with which a GPU ends the program too
 LAW_SECONDS = 6.0  # that the calls for a law take, about
-STEP_LIMIT = 8_000_000  # a shipped kernel takes under a tenth of it at its emulated size
+STEP_LIMIT = 32_000_000  # a shipped kernel takes under a quarter of it at its emulated sizes, long ones too
 
 
 def attempt(

@@ -121,13 +121,17 @@ class Referee:
         one, self.expected = self.expected, None
         after = {} if timed else effects.read_changed(Path(root), f"scratch/{effects.EFFECTS}", one.followed)
         changed = [after.get(n, before) for n, before in one.changed.items()]
+        left = [*(False for _ in one.outputs), *(n not in after for n in one.changed)]
         titles = [*("" for _ in one.outputs), *(one.followed[n].title for n in one.changed)]
         checks = []
         with shared_tensors.opened(Path(root), relative, one.outputs, "cuda") as outputs:
             for n, (value, title) in enumerate(zip([*outputs, *changed], titles, strict=True)):
                 fields = compare(value, one.found.found.exact[n], one.tolerances[n])
                 number = 0 if title else n
-                checks.append(Check(case=case, trial=trial, timed=timed, output=number, of=title, **fields))
+                untouched = left[n] and not fields["passed"]
+                checks.append(
+                    Check(case=case, trial=trial, timed=timed, output=number, of=title, untouched=untouched, **fields)
+                )
         checks += effects.unasked_checks(case, trial, one.followed, after, tuple(one.changed))
         del changed, one
         if is_memory_short() if timed else torch.cuda.memory_reserved() > KEPT_BYTES:

@@ -1,22 +1,22 @@
 """The warm worker server: imports torch once, then forks one confined child for each job.
 
-What only some roles need (CuTe DSL, what traces a problem) is imported once too, before the first job of such a role.
-
-`python -m workbench.executors.workers.server FD`.
+`python -m workbench.executors.workers.server FD`. What only some roles need (CuTe DSL, what traces a problem) is
+imported once too, before the first job of such a role.
 
 Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "cpu_s", "memory_bytes",
 "output_bytes", "disk_bytes", "processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id},
 or {"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes
 with the line: a socket that the job's worker inherits (jobs/rpc.py).
 
-Out: {"id", "end", "code", "signal", "output", "notes", "peak_bytes", "protections", "limit_s", "limit_bytes"} where
-protections are the layers of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory",
-"disk", "output", "processes" or "killed". `notes` is what a candidate's process noted while it ran (jobs/journal.py).
+Out: {"id", "end", "code", "signal", "output", "notes", "peak_bytes", "protections", "limit_s", "limit_bytes"}:
+protections are the layers of the sandbox that were active, end is "exit", "signal", "wall", "cpu", "memory", "disk",
+"output", "processes" or "killed". `notes` is what a candidate's process noted while it ran (jobs/journal.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import functools
 import gc
@@ -31,6 +31,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from unittest import mock
 
 from workbench.executors.jobs import replaced, rpc, sandbox, seccomp, usage
 from workbench.executors.jobs.journal import Notes
@@ -39,7 +40,7 @@ from workbench.wire import Json, prepare_conversion
 TICK_S, SLOW_TICK_S = 0.03, 0.5
 SELDOM, OFTEN = 8, 3  # ticks from one look at files, and at exact memory, to the next
 MOVED = 256  # the least number of a worker's end of the status pipe, above all that it inherits otherwise
-HANDLES = 16  # file descriptors that one read of the socket may bring, at most
+HANDLES = 16  # the most file descriptors that one read of the socket may bring
 
 
 @dataclass(slots=True)
@@ -177,10 +178,15 @@ def _reap(worker: int, status: int) -> None:
 
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
-    """Import without the garbage collector: what is imported stays, a collection only takes time, now and in a fork."""
+    """Import without the garbage collector: what is imported stays, a collection only takes time, now and in a fork.
+
+    A torch with CUDA says that there is a GPU. It asks no driver (tvm_ffi wants to know): forks would have no CUDA.
+    """
     gc.disable()
+    torch = sys.modules.get("torch")
     try:
-        yield
+        with mock.patch("torch.cuda.is_available", lambda: torch.version.cuda) if torch else contextlib.nullcontext():
+            yield
     finally:
         gc.freeze()
         gc.enable()
@@ -220,10 +226,7 @@ def prepare(role: str) -> None:
     What cannot be imported here is imported again by the job, which reports the error.
     """
     with contextlib.suppress(ImportError, RuntimeError):
-        if role == "inspect":
-            _prepare_inspection()
-        else:
-            _prepare_candidates()
+        (_prepare_inspection if role == "inspect" else _prepare_candidates)()
 
 
 def _work(request: Json, left: sandbox.Left, report: int, notes: int) -> None:
@@ -231,6 +234,7 @@ def _work(request: Json, left: sandbox.Left, report: int, notes: int) -> None:
 
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    faulthandler.enable()
     worker.main(request, left, report, notes)
     with contextlib.suppress(OSError):
         sys.stdout.flush()

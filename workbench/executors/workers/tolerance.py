@@ -154,9 +154,9 @@ class Tolerance:
         """
         if not self.rounding or not other.rounding:
             return self
-        typical = float(other.rows.median() * other.columns.median())
-        noise = torch.maximum(self.noise, other.noise)
-        return replace(self, rows=self.rows.clamp(min=typical), noise=noise, floor=max(self.floor, other.floor))
+        rows = self.rows.clamp(min=float(other.rows.median() * other.columns.median()))
+        noise = torch.maximum(_in_larger_scales(self.noise, rows / self.rows), other.noise)
+        return replace(self, rows=rows, noise=noise, floor=max(self.floor, other.floor))
 
     def to_values(self) -> list[object]:
         """The fields in order, for `jobs.exchange.write_values`."""
@@ -344,6 +344,17 @@ def _widen(noise: list[float], counts: list[int]) -> list[float]:
             widened[binade] = max(widened[binade], noise[other] * 2.0 ** (binade - other))
             seen += counts[other]
     return widened
+
+
+def _in_larger_scales(noise: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """The noise by binade for scales that are larger by the factors of some rows: at least the same error for each
+    element, which lies in a lower binade then.
+    """
+    found, binades = noise.clone(), torch.arange(BINADES)
+    for steps in factors[factors.isfinite()].log2().floor().unique().int().tolist():
+        for place in (binades - steps - 1, binades - steps):
+            found.scatter_reduce_(0, place.clamp(0, BINADES - 1).to(noise.device), noise * 2.0**-steps, "amax")
+    return found
 
 
 def _rate_eager(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance, eps: float) -> Tolerance:

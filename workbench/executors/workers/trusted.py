@@ -235,6 +235,7 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
         after, changed = {}, []
     values = [*got, *(after.get(n, initial[n]) for n in changed)]
     titles = [*("" for _ in got), *(followed[n].title for n in changed)]
+    is_left = [*(False for _ in got), *(n not in after for n in changed)]
     wanted_values = read_values(folder / "private" / place)
     tolerances = Tolerance.from_values(read_values(_tolerance_path(folder, place)))
     outputs = len(find_case(job, run.case).outputs)
@@ -254,6 +255,7 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
                 output=number,
                 of=titles[n],
                 values=kinds[call],
+                untouched=is_left[n] and not fields["passed"],
                 **fields,
             )
         )

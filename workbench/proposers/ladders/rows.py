@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from workbench.language import Call
 from workbench.language.expressions import axes
+from workbench.language.limits import KEPT_MOST
 from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
@@ -45,7 +46,11 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     softmax = _online_softmax(wide) if context.found.kind == "softmax" else ()
     several_passes = lay is not None and lay.walks > 1 and lay.columns <= 32 * 1024
     named = context.found.kind in ("softmax", "layernorm", "rmsnorm", "crossentropy")
-    kept = _kept_rows(wide) if named or several_passes else ()
+    kept = (
+        _kept_rows(wide, lay.columns * lay.tensors if lay else _count_classes(context))
+        if named or several_passes
+        else ()
+    )
     # one thread would walk over very many elements alone
     first = 1 if _count_classes(context) >= ONE_CTA or (lay is not None and lay.columns >= LONG_ROW) else 0
     return (*_more_threads(wide)[first:], *softmax, *kept, *(_shared_rows(wide) if lay is not None else ()))
@@ -99,9 +104,9 @@ def _online_softmax(wide: int) -> tuple[Rung, ...]:
     )
 
 
-def _kept_rows(wide: int) -> tuple[Rung, ...]:
-    """Rows in registers, which are read from memory once."""
-    return (
+def _kept_rows(wide: int, elements: int) -> tuple[Rung, ...]:
+    """Rows in registers, which are read from memory once, as far as these hold so many elements."""
+    rungs = (
         Rung(
             settings=(put("threads_per_row", 256), put("vector", wide), Call(name="kept")),
             title="row kept in registers",
@@ -115,6 +120,7 @@ def _kept_rows(wide: int) -> tuple[Rung, ...]:
             need="parallel",
         ),
     )
+    return tuple(rung for rung, threads in zip(rungs, (256, 1024), strict=True) if elements <= KEPT_MOST * threads)
 
 
 def _shared_rows(wide: int) -> tuple[Rung, ...]:

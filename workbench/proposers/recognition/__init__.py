@@ -11,8 +11,9 @@ import contextlib
 import dataclasses
 
 from workbench.language import Call
-from workbench.proposers.recognition import draws, expressions, pipelines
+from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
+from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
@@ -191,14 +192,14 @@ def _kernel_contents(found: Computation | None) -> object:
 def _match_single(facts: Facts) -> Computation:
     by_name = {op.name: op for op in facts.graph}
     output, *others = facts.graph[-1].operands
-    for attempt in MATCHERS if not others else ():
+    is_complex = any(spec.dtype.startswith("complex") for op in facts.graph for spec in op.result)
+    for attempt in MATCHERS if not others and not is_complex else ():
         found = attempt(facts, by_name, output)
         found = found if found is None or attempt is expressions.match_expressions else settle_types(facts, found)
         if found is not None:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
-    complex_too = any(spec.dtype.startswith("complex") for op in facts.graph for spec in op.result)
-    numbers = " of complex numbers" if complex_too else " in floats of 8 bits" if facts.has_eight_bits else ""
+    numbers = " of complex numbers" if is_complex else " in floats of 8 bits" if facts.has_eight_bits else ""
     raise Unrecognised(
         f"the planner has no kernel for {calls or 'this module'}{numbers}; {graphs.say_forms(facts.graph)}{YOURSELF}"
     )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from workbench.language import Call
 from workbench.language.operations.epilogue import NAMES
 from workbench.proposers.recognition.graph import BINARY, Unrecognised, aten_name, parse_number, plain_name
-from workbench.proposers.recognition.scalars import THROUGH, parse_constant, scalar_expression
+from workbench.proposers.recognition.operands import parse_constant
+from workbench.proposers.recognition.scalars import THROUGH, scalar_expression
 from workbench.records import Facts, Operation, TensorSpec, record
 
 COMMUTING = ("add", "mul", "maximum", "minimum")

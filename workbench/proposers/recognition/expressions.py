@@ -21,8 +21,9 @@ from workbench.proposers.recognition.iteration_space import (
     default_settings,
     is_broadcastable,
 )
+from workbench.proposers.recognition.operands import find_argument, parse_constant
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction, unreduced_loss
-from workbench.proposers.recognition.scalars import find_argument, parse_constant, scalar_expression
+from workbench.proposers.recognition.scalars import scalar_expression
 from workbench.proposers.recognition.tensors import EXACT, FLOATS, Tensors, is_contiguous
 from workbench.proposers.recognition.types import CASTS
 from workbench.records import Facts, Operation

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.expressions.lowering import call
 from workbench.language.expressions.scalars import ATEN
+from workbench.proposers.recognition.composed import MORE
 from workbench.proposers.recognition.graph import Unrecognised, parse_number, plain_name
+from workbench.proposers.recognition.operands import parse_constant, scalar_argument
 from workbench.records import Operation
 
 Build = Callable[[str], object]
@@ -24,29 +25,6 @@ THROUGH = (
 )
 ROUNDED = {"float32": None, "float16": "to_f16", "bfloat16": "to_bf16"}  # type of a cast -> the function that rounds
 TWO = frozenset(name for name, (function, _) in ATEN.items() if function.values == 2 and not function.is_composed)
-LIMIT = 3.4028234663852886e38  # the largest number of float32
-
-
-def parse_constant(text: str) -> object:
-    """A number as the language writes it. Raises `Unrecognised` for other text, NaN and numbers beyond float32."""
-    value = {"True": 1.0, "False": 0.0}.get(text, parse_number(text))
-    if value is not None and math.isinf(value):
-        return value
-    if value is None or not abs(value) <= LIMIT:
-        raise Unrecognised(text)
-    return int(value) if value.is_integer() and abs(value) < 1 << 24 else value
-
-
-def find_argument(op: Operation, place: int, name: str, default: str) -> str:
-    """The text of an argument, given by position or by name."""
-    return op.operands[place] if len(op.operands) > place else dict(op.keywords).get(name, default)
-
-
-def scalar_argument(op: Operation, name: str) -> str:
-    """The text of an argument of an element-wise call, given by position or by name, or its default."""
-    function, call_of = ATEN[plain_name(op)]
-    names = [argument for argument, _ in call_of.numbers]
-    return find_argument(op, function.values + names.index(name), name, dict(call_of.numbers)[name])
 
 
 def scalar_expression(op: Operation, build: Build) -> object:
@@ -91,7 +69,11 @@ def _cast(op: Operation, build: Build) -> object:
 def _binary(op: Operation, name: str, build: Build) -> object:
     if len(op.operands) != 2:
         raise Unrecognised(name)
-    second = build(op.operands[1])
+    second, mode = build(op.operands[1]), dict(op.keywords).get("rounding_mode", "None").strip("'")
+    if mode == "floor":
+        return call("floor_divide", build(op.operands[0]), second)
+    if mode == "trunc":
+        return call("trunc", call("div", build(op.operands[0]), second))
     alpha = dict(op.keywords).get("alpha")
     if alpha not in (None, "1"):
         if name not in ("add", "sub"):
@@ -101,9 +83,8 @@ def _binary(op: Operation, name: str, build: Build) -> object:
 
 
 def _rsub(op: Operation, build: Build) -> object:
-    if scalar_argument(op, "alpha") != "1":
-        raise Unrecognised("rsub")
-    return call("sub", build(op.operands[1]), build(op.operands[0]))
+    taken, alpha = build(op.operands[0]), parse_constant(scalar_argument(op, "alpha"))
+    return call("sub", build(op.operands[1]), taken if alpha == 1 else call("mul", taken, alpha))
 
 
 def _pow(op: Operation, build: Build) -> object:
@@ -145,14 +126,17 @@ def _celu(op: Operation, build: Build) -> object:
 
 
 def _softplus(op: Operation, build: Build) -> object:
-    """softplus(beta x) / beta; beyond a threshold of 20 the two branches of torch agree in float32."""
+    """softplus(beta x) / beta; beyond a threshold of 20 the two branches of torch agree in float32.
+
+    With a smaller threshold the value itself is the result beyond it.
+    """
     beta, threshold = (parse_number(scalar_argument(op, name)) for name in ("beta", "threshold"))
-    if beta is None or beta <= 0 or threshold != 20.0:
+    if beta is None or beta <= 0 or threshold is None:
         raise Unrecognised("softplus")
     x = build(op.operands[0])
-    if beta == 1.0:
-        return call("softplus", x)
-    return call("div", call("softplus", call("mul", x, beta)), beta)
+    scaled = x if beta == 1.0 else call("mul", x, beta)
+    made = call("softplus", scaled) if beta == 1.0 else call("div", call("softplus", scaled), beta)
+    return made if threshold >= 20.0 else call("where", call("gt", scaled, threshold), x, made)
 
 
 def _gelu(op: Operation, build: Build) -> object:
@@ -192,6 +176,7 @@ def _shrink(op: Operation, build: Build) -> object:
 
 
 COMPOSED: dict[str, Callable[[Operation, Build], object]] = {
+    **MORE,
     "rsub": _rsub,
     "pow": _pow,
     "clamp": _clamp,

@@ -19,7 +19,7 @@ from workbench.proposers.recognition.graph import (
     python_expression,
 )
 from workbench.proposers.recognition.iteration_space import IterationSpace, extents_and_size, is_broadcastable
-from workbench.proposers.recognition.scalars import parse_constant
+from workbench.proposers.recognition.operands import parse_constant
 from workbench.proposers.recognition.types import CASTS
 from workbench.proposers.recognition.views import RESHAPES
 from workbench.records import Facts, Operation, TensorSpec

@@ -52,11 +52,11 @@ def plan_lines(card: Card) -> tuple[str, ...]:
         f"the nearest that it can: {found.part}, which gives {found.result} "
         f"({found.calls} of the {found.of} calls that compute)"
         if found.part
-        else "it has no operation for any part of it"
+        else ""
     )
     return (
         f"cannot write this: {found.reason}",
-        part,
+        *([part] if part else []),
         "write the kernel yourself (%%cutegen edit, or cutegen test PROBLEM FILE), "
         "or let a language model do it (--by llm)",
     )
@@ -75,7 +75,10 @@ def _list_sections(card: Card) -> tuple[Section, ...]:
         Section(title="operations", rows=_operation_rows(card), code=True),
         Section(
             title="tensors",
-            rows=tuple((line.role, line.name, line.dtype, join_shape(line.shape)) for line in card.tensors),
+            rows=(
+                *((line.role, line.name, line.dtype, join_shape(line.shape)) for line in card.tensors),
+                *(("argument", name, kind, f"= {value}") for name, kind, value in card.arguments),
+            ),
             code=True,
         ),
         Section(title="sizes", rows=tuple(map(_size_row, card.sizes)), code=True),

@@ -31,21 +31,31 @@ class OperationLine:
 
 
 def list_operations(facts: Facts, names: AxisNames) -> tuple[OperationLine, ...]:
-    """The calls in order. Views stand inside the calls that take them, unless a view is what forward returns."""
+    """The calls in order. Views stand inside the calls that take them, unless a view is what forward returns.
+
+    The numbers in them are those of `traced_case`.
+    """
     returned = list_returned(facts)
+    shown = facts.full_graph if traced_case(facts) == "full" else facts.graph
     texts: dict[str, str] = {}
     lines = []
-    for op in facts.graph[:-1]:
+    for op, written in zip(facts.graph[:-1], shown[:-1], strict=True):
         axes = names.of_result(op)
         if op.name in returned and len(returned) == len(facts.cases[-1].outputs):
             axes = names.of_output(returned.index(op.name))
-        call = _format_call(op, texts)
+        call = _format_call(written, texts)
         if _torch_name(op) in INLINED and op.name not in returned:
             texts[op.name] = call
             continue
         dtype = short_dtype(op.result[0].dtype) if op.result else ""
         lines.append(OperationLine(name=op.name, dtype=dtype, shape=axes, call=call))
     return tuple(lines)
+
+
+def traced_case(facts: Facts) -> str:
+    """The case whose numbers the calls have: that at full size, if its calls are known and the same."""
+    full, small = ([(op.name, op.target) for op in graph] for graph in (facts.full_graph, facts.graph))
+    return facts.cases[-1].name if full == small else facts.cases[0].name
 
 
 def list_returned(facts: Facts) -> tuple[str, ...]:
@@ -115,7 +125,7 @@ class AxisNames:
         cases = [case.name for case in facts.cases]
         values = [facts.size_values(case) for case in cases]
         self._sizes = {size.name: tuple(one[size.name] for one in values) for size in facts.sizes}
-        self._varied = {size.name: self._sizes[size.name] for size in facts.sizes if size.varied}
+        self._varied = {name: size for name, size in self._sizes.items() if len({*size}) > 1}
         self._of = {extent: size.name for size in facts.sizes for extent in size.extents}
         self._small, self._full = (next((n for n, case in enumerate(cases) if case == name), 0) for name in FEWEST)
         specs = (*facts.full, *(_named(op) for op in facts.full_graph if op.result))
@@ -170,6 +180,8 @@ class AxisNames:
         found = tuple(
             self._name_of_two(small, full[axis] if full else None, hints[axis]) for axis, small in enumerate(shape)
         )
+        if _torch_name(op) == "view_as_real":
+            found = (*found[:-1], "2")
         self._known[op.name] = found
         return found
 

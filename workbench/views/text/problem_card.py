@@ -16,6 +16,7 @@ from workbench.views.text.operations import (
     list_returned,
     plain_name,
     short_dtype,
+    traced_case,
 )
 
 ORIGINS = {"shipped": "of the package", "cell": "of a cell", "expression": "an expression"}  # else it is a path
@@ -60,6 +61,7 @@ class Card:
     returned: tuple[str, ...]  # the names of the values that forward returns
     form: str  # in which they are returned, if not as tensors
     tensors: tuple[TensorLine, ...]
+    arguments: tuple[tuple[str, str, str], ...]  # name, type and value of those of forward that hold no tensor
     sizes: tuple[Size, ...]
     cases: tuple[CaseLine, ...]
     coverage: Coverage
@@ -86,10 +88,11 @@ def describe_problem(session: Session) -> Card:
         executor=session.executor_name,
         arch=session.arch,
         operations=list_operations(facts, names),
-        traced=facts.cases[0].name,
+        traced=traced_case(facts),
         returned=list_returned(facts),
         form=facts.form,
         tensors=tensors,
+        arguments=facts.plain_arguments,
         sizes=facts.sizes,
         cases=tuple(_describe_case(job, case) for case in facts.cases),
         coverage=find_coverage(session.problem, facts, arch=session.arch, device=session.device),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.proposers.recognition.graph import aten_name, names, parse_number, plain_name
+from workbench.proposers.recognition.operands import find_argument
 from workbench.proposers.recognition.patterns.graphs import Idioms
-from workbench.proposers.recognition.scalars import find_argument
 from workbench.records import Facts, Operation
 
 LARGEST_EPS = 1e-7  # a sum of exponentials is at least 1, so that float32 drops what is smaller

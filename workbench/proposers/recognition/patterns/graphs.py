@@ -20,7 +20,7 @@ from workbench.proposers.recognition.graph import (
     plain_name,
     python_expression,
 )
-from workbench.proposers.recognition.scalars import find_argument
+from workbench.proposers.recognition.operands import find_argument
 from workbench.records import Facts, Operation, TensorSpec
 
 AGGREGATE, SCATTER = "aggregate", "scatter_rows"

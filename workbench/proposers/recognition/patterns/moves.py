@@ -6,7 +6,7 @@ from workbench.language import Call
 from workbench.language.operations.top_k import MOST
 from workbench.proposers.recognition.epilogue_chain import tensor_specs
 from workbench.proposers.recognition.graph import Computation, aten_name, names, python_expression
-from workbench.proposers.recognition.scalars import find_argument
+from workbench.proposers.recognition.operands import find_argument
 from workbench.records import Facts, Operation
 
 FLOATS = ("float32", "float16", "bfloat16")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from workbench.language import Call
 from workbench.language.expressions.lowering import call, log_sum
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, parse_number
-from workbench.proposers.recognition.scalars import find_argument, parse_constant
+from workbench.proposers.recognition.operands import find_argument, parse_constant
 from workbench.records import Operation, record
 
 SIMPLE = {

@@ -1,0 +1,126 @@
+"""Modules whose own `__init__` has large numbers: opened without their weights, with these numbers as sizes."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from workbench import Session, problems
+from workbench.errors import ProblemError
+from workbench.problems import inspection, module_scalars
+from workbench.problems.inputs.init_arguments import with_init_arguments
+
+PROJECTION = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4096, 128256)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def get_inputs():
+    return [torch.randn(8, 4096)]
+"""
+EMBEDDING = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(128256, 4096)
+
+    def forward(self, ids):
+        return self.table(ids)
+
+
+def get_inputs():
+    return [torch.randint(0, 128256, (4, 512))]
+"""
+LISTED = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, dim, *, bias=True):
+        super().__init__()
+        self.fc = nn.Linear(dim, 4 * 1024, bias=bias)
+        self.register_buffer("scale", torch.ones(4096))
+
+    def forward(self, x):
+        return self.fc(x) * self.scale
+
+
+def get_inputs():
+    return [torch.randn(8, 512)]
+
+
+def get_init_inputs():
+    return [512]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "kind"),
+    [
+        (PROJECTION, {"x_0": 8, "x_1": 4096, "fc_n1": 128256}, "matmul"),
+        (EMBEDDING, {"ids_0": 4, "ids_1": 512, "table_n0": 128256, "table_n1": 4096}, "elementwise"),
+    ],
+)
+def test_large_weights_are_not_drawn(text: str, wanted: dict[str, int], kind: str) -> None:
+    """Neither takes two gigabytes or ten seconds, and every number is a size that cases vary."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    opened = inspection.open_problem(problems.load(text))
+    assert time.monotonic() - start < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    facts = opened.facts
+    assert {size.name: size.value for size in facts.sizes if size.varied} == wanted
+    assert facts.kind == kind
+    assert [case.name for case in facts.cases][:2] == ["shrunk", "odd"]
+    assert any("ModelNew has" in note for note in facts.notes)
+
+
+def test_kernels_of_a_large_projection(tmp_path: Path) -> None:
+    """The planner's kernels are right at all cases, also one whose tiles have many more rows than 8."""
+    path = tmp_path / "projection.py"
+    path.write_text(PROJECTION)
+    with Session.create(str(path), root=tmp_path, executor="emulator") as session:
+        for step in range(3):
+            version = session.refine() if step else session.generate()
+            assert version is not None
+            verdict = version.trials[-1].verdict
+            assert verdict.correct, verdict
+            session.accept(version.number)
+
+
+def test_numbers_keep_their_lines() -> None:
+    """Arguments by position get their names, and a sum of literals is one number."""
+    source = problems.complete_source(LISTED)
+    text = with_init_arguments(source)
+    assert text is not None
+    assert 'return {"dim": 512, "fc_n0": 4096, "scale_n0": 4096}' in text
+    assert "def __init__(self, dim, *, bias=True, fc_n0=4096, scale_n0=4096):" in text
+    assert text.count("\n") == source.count("\n")
+
+
+def test_a_name_makes_a_number_a_size() -> None:
+    """Numbers of `__init__` that fit as they are stay unless an option names them."""
+    small = PROJECTION.replace("128256", "64").replace("4096", "32")
+    assert "fc_n1" not in module_scalars(problems.load(small).source)
+    opened = inspection.open_problem(problems.load(small, settings={"fc_n1": 48}))
+    assert {size.name: size.value for size in opened.facts.sizes}["fc_n1"] == 48
+    with pytest.raises(ProblemError, match="no such size"):
+        problems.load(small, vary=("fc_n7",))
+
+
+def test_where_numbers_cannot_be_arguments() -> None:
+    """`get_init_inputs` that computes what it returns cannot have more."""
+    assert with_init_arguments(f"{LISTED}\n".replace("return [512]", "return [512] * 1")) is None

@@ -1,0 +1,33 @@
+"""Reads the arguments of ATen's calls."""
+
+from __future__ import annotations
+
+import math
+
+from workbench.language.expressions.scalars import ATEN
+from workbench.proposers.recognition.graph import Unrecognised, parse_number, plain_name
+from workbench.records import Operation
+
+LIMIT = 3.4028234663852886e38  # the largest number of float32
+
+
+def parse_constant(text: str) -> object:
+    """A number as the language writes it. Raises `Unrecognised` for other text, NaN and numbers beyond float32."""
+    value = {"True": 1.0, "False": 0.0}.get(text, parse_number(text))
+    if value is not None and math.isinf(value):
+        return value
+    if value is None or not abs(value) <= LIMIT:
+        raise Unrecognised(text)
+    return int(value) if value.is_integer() and abs(value) < 1 << 24 else value
+
+
+def find_argument(op: Operation, place: int, name: str, default: str) -> str:
+    """The text of an argument, given by position or by name."""
+    return op.operands[place] if len(op.operands) > place else dict(op.keywords).get(name, default)
+
+
+def scalar_argument(op: Operation, name: str) -> str:
+    """The text of an argument of an element-wise call, given by position or by name, or its default."""
+    function, call_of = ATEN[plain_name(op)]
+    names = [argument for argument, _ in call_of.numbers]
+    return find_argument(op, function.values + names.index(name), name, dict(call_of.numbers)[name])
