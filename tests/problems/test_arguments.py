@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from workbench import Session, problems
-from workbench.errors import ProblemError
+from workbench.codegen.exports.custom_op import refuse
+from workbench.errors import ProblemError, UserError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.problems import inspection, loading
 from workbench.problems.inputs.adapted import adapt
@@ -239,3 +240,16 @@ def test_a_copy_of_an_adapted_model_has_its_own_parameters() -> None:
         other.weight.mul_(5)
     assert model(*inputs).tolist() == [2.0] * 3
     assert other(*inputs).tolist() == [6.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own_dataclass", "forward takes cache.keys, a tensor inside of another object"),
+        ("keyword_only", "an operator its operands by position"),
+        ("in_place_add", "forward returns nothing and changes its inputs or buffers"),
+    ],
+)
+def test_what_an_operator_of_torch_cannot_take_is_refused(name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        refuse(opened(name).problem, opened(name).facts)

@@ -20,12 +20,13 @@ from workbench.records import Candidate, Failure, Job, Opened
 
 FOLDER = Path(__file__).parent / "eight_bits"
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
-# name -> dtypes of inputs and buffers, of outputs, bytes of an element of the first input and the first output
+# name -> dtypes of inputs and buffers, dtypes of outputs
 EXPECTED = {
     "dequantise": ((E4M3, "float32"), ("float32",)),
     "e5m2_gradient": ((E5M2,), (E5M2,)),
     "fp8_linear": (("bfloat16", E4M3, "float32"), ("bfloat16",)),
     "quantise": (("float32",), (E4M3, "float32")),
+    "scaled_product": ((E4M3, E4M3, "float32", "float32"), ("bfloat16",)),
     "static_scale": (("bfloat16", "float32"), (E4M3,)),
 }
 TRUNCATED = """n = v.to(cutlass.Float8E4M3FN).to(cutlass.Float32)
@@ -72,7 +73,9 @@ def test_the_planner_says_that_it_has_no_kernels_in_8_bits(name: str) -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("name", ["quantise", "dequantise", "fp8_linear", "e5m2_gradient", "static_scale"])
+@pytest.mark.parametrize(
+    "name", ["quantise", "dequantise", "fp8_linear", "e5m2_gradient", "static_scale", "scaled_product"]
+)
 def test_a_kernel_by_hand_is_right(name: str) -> None:
     assert judge(name) is None
 
@@ -86,6 +89,7 @@ def test_a_kernel_by_hand_is_right(name: str) -> None:
         ("quantise", "Float32(448.0)\n    if", "Float32(440.0)\n    if"),
         ("dequantise", "Float8E4M3FN", "Float8E5M2"),
         ("e5m2_gradient", "* 0.5", "* 0.55"),
+        ("scaled_product", "* sb[0]", "* sa[0]"),
         ("static_scale", "/ scale[0]", "/ (scale[0] * 1.06)"),
     ],
 )
@@ -138,3 +142,18 @@ def test_one_rounding_passes_and_two_do_not() -> None:
     assert compare(x.to(torch.float8_e4m3fn), x, tolerance)["passed"]
     twice = x.to(torch.float8_e5m2).to(torch.float8_e4m3fn)
     assert not compare(twice, x, tolerance)["passed"]
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(a, b.t(), scale_a=scale, scale_b=scale, bias=bias, out_dtype=torch.bfloat16)
+
+
+def test_a_scaled_product_is_exact_in_float64() -> None:
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(32, 64, generator=generator).to(torch.float8_e4m3fn) for _ in range(2))
+    scale, bias = torch.tensor(0.5), torch.randn(32, generator=generator).bfloat16()
+    found = run_reference(Scaled(), [a, b, scale, bias], "mixed", seed=1)
+    assert torch.equal(found.exact[0], a.double() @ b.double().t() * 0.25 + bias.double())
+    assert found.eager is not None and torch.allclose(found.eager[0].double(), found.exact[0], 1e-2, 1e-2)
+    assert found.terms == 64

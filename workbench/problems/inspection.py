@@ -31,7 +31,7 @@ KINDS = (
     ("loss", ("nll_loss", "mse_loss", "binary_cross_entropy", "smooth_l1_loss", "huber_loss")),
     ("convolution", ("convolution",)),
     ("attention", ("_scaled_dot_product",)),
-    ("matmul", ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")),
+    ("matmul", ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm")),
     ("softmax", ("_softmax", "_log_softmax")),
     ("norm", ("native_", "rsqrt", "var_mean", "linalg_vector_norm")),
     ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),

@@ -156,7 +156,7 @@ class Facts:
     @property
     def has_eight_bits(self) -> bool:
         """Whether any value of the reference is a float of 8 bits."""
-        given = (*self.parameters, *self.cases[-1].inputs, *self.cases[-1].outputs)
+        given = [*self.parameters, *(spec for case in self.cases for spec in (*case.inputs, *case.outputs))]
         return any(
             spec.dtype.startswith("float8") for spec in (*given, *(one for op in self.graph for one in op.result))
         )

@@ -13,7 +13,8 @@ from workbench.codegen.exports.rows import RowsGradient
 from workbench.codegen.specialise.file import format_source
 from workbench.errors import UserError
 from workbench.problems import with_settings
-from workbench.records import Facts, Operation, Problem
+from workbench.problems.model_class import signature_of
+from workbench.records import NOTHING, Facts, Operation, Problem
 
 NAMESPACE = "cutegen"
 RESERVED = ("OPERATOR", "ModelNew", "GRADIENT")
@@ -90,6 +91,10 @@ def refuse(problem: Problem, facts: Facts, form: str = "as a custom op") -> None
     tensors = [spec.name for spec in facts.cases[0].inputs]
     if nested := [name for name in tensors if name not in facts.forward_arguments]:
         why = f"forward takes {nested[0]}, a tensor inside of another object"
+    elif "*" in signature_of(problem.source):
+        why = f"forward takes ({signature_of(problem.source)}), and an operator its operands by position"
+    elif facts.form == NOTHING:
+        why = "forward returns nothing and changes its inputs or buffers"
     elif facts.form:
         why = f"forward returns {facts.form}; that form has a tensor or a tuple of tensors"
     elif any(found.kind == "random" for found in facts.degeneracies):

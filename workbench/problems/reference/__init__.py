@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from workbench.problems import loading
 from workbench.problems.counting import TermCount, UncompiledMode, operation_name
 from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
-from workbench.problems.reference.eight_bits import BeforeRounding, is_eight_bits
+from workbench.problems.reference.eight_bits import SCALED_PRODUCT, BeforeRounding, is_eight_bits, scale_product
 from workbench.problems.results import as_computable, tensors_of
 from workbench.records import Precision
 
@@ -119,6 +119,9 @@ class WidenedDtypes(UncompiledMode):
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         given = dict(kwargs or {})
+        if operation_name(func) == SCALED_PRODUCT:
+            multiply: Callable[..., torch.Tensor] = scale_product
+            return multiply(self.wide, *args, **given)
         if self._is_narrow(given.get("dtype")):
             given["dtype"] = self.wide
         if func.namespace == "aten" and not func.is_view and not func._schema.is_mutable:

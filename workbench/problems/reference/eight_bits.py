@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.problems.counting import UncompiledMode
 
+SCALED_PRODUCT = "_scaled_mm"
 # dtype -> (bits of the mantissa, exponent of the smallest normal number)
 FORMATS = {"float8_e4m3fn": (3, -6), "float8_e5m2": (2, -14)}
 
@@ -27,6 +28,25 @@ def half_steps(values: torch.Tensor, dtype: str) -> torch.Tensor:
     bits, least = FORMATS[dtype]
     exponent = torch.frexp(values.abs().float().nan_to_num_(0.0)).exponent - 1
     return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent.clamp_(min=least) - bits - 1)
+
+
+def scale_product(
+    wide: torch.dtype,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> torch.Tensor:
+    """`torch._scaled_mm` with one scale for a matrix or one for each row, in the dtype `wide`."""
+    product = torch.mm(a.to(wide), b.to(wide)) * scale_a.to(wide) * scale_b.to(wide)
+    product = product if bias is None else product + bias.to(wide)
+    product = product if scale_result is None else product * scale_result.to(wide)
+    result = a.dtype if out_dtype is None else out_dtype
+    return product.to(result) if result.itemsize == 1 else product
 
 
 class BeforeRounding(UncompiledMode):
