@@ -133,7 +133,7 @@ def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> N
     wait_status(page, "stopped")
     open_another(page)
     restart(page)
-    wait_status(page, "run the cell again")
+    wait_status(page, ", then run this cell again")
 
 
 def open_another(page: Any) -> None:
