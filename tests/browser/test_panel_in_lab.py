@@ -33,7 +33,8 @@ session = Session.create("relu", executor="emulator")
 titles = ("one element per thread", "128 threads", "drop the clamp")
 panel = Panel(session, by="scripted", sources=sources, titles=titles)
 display(panel)
-display({{"application/vnd.plotly.v1+json": {{"data": [{{"y": [1, 2]}}], "layout": {{"title": {{"text": "my own"}}}}}}}}, raw=True)
+own = {{"data": [{{"y": [1, 2]}}], "layout": {{"title": {{"text": "my own"}}}}}}
+display({{"application/vnd.plotly.v1+json": own}}, raw=True)
 """
 
 

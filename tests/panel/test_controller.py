@@ -137,7 +137,7 @@ def test_a_text_that_the_planner_does_not_read_is_said_in_the_status(tmp_path: P
         panel = Panel(made)
         for number, (text, said) in enumerate((("make it purple", True), ("64 threads", False), ("", False)), 1):
             panel._on_message(panel, {"command": "refine", "text": text}, [])
-            wait_for(lambda wanted=number: not panel.live["busy"] and len(made.versions) == wanted)  # type: ignore[misc]
+            wait_for(lambda n=number: not panel.live["busy"] and len(made.versions) == n)  # type: ignore[misc]
             assert ("does not read this text" in panel.live["message"]["text"]) == said, text
         panel.close()
 

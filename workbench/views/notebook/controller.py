@@ -285,7 +285,6 @@ class SessionController:
         session = self.session
         by, options = self.proposer
         version: Version | None
-        unread = ""
         if name == "run":
             steps = read_count(message, 3, MAX_RUN)
             if model_choice.needs_model(
@@ -319,12 +318,12 @@ class SessionController:
                 return f"v{version.number}: {found.summary}"
             session.test(version.number)
         else:
-            text, self._note = str(message.get("text", "")) if name == "refine" else "", ""
-            version = session.refine(text, by, **options)
-            unread = f"{self._note}; " if text and self._note and not model_choice.needs_model(by) else ""
+            self._note = ""
+            version = session.refine(str(message.get("text", "")) if name == "refine" else "", by, **options)
         if version is None:
             return "the proposer has no further idea; the log says why"
         self._shown, self._against = version.number, None
+        unread = model_choice.say_unread(message, by, self._note)
         return f"{unread}v{version.number} {view_model.verdict_text(session.version(version.number))}"
 
     def _search(self, message: Message) -> str:

@@ -38,6 +38,12 @@ def needs_model(proposer: str) -> bool:
     return proposer in plugins.names("proposer") and plugins.load("proposer", proposer, check=False).needs_model
 
 
+def say_unread(message: Message, by: str, note: str) -> str:
+    """What a proposer that is no model noted of the words of "refine" that it was given; "" if it read them."""
+    is_given = message.get("command") == "refine" and message.get("text")
+    return f"{note}; " if note and is_given and not needs_model(by) else ""
+
+
 def model_view(session: Session) -> ModelView:
     """What the panel shows of the session's model; empty texts without one."""
     if not session.has_model:
