@@ -33,8 +33,8 @@ session = Session.create("relu", executor="emulator")
 titles = ("one element per thread", "128 threads", "drop the clamp")
 panel = Panel(session, by="scripted", sources=sources, titles=titles)
 display(panel)
-figure = {{"data": [{{"y": [1, 2]}}], "layout": {{"title": {{"text": "my own"}}}}}}
-display({{"application/vnd.plotly.v1+json": figure}}, raw=True)
+own = {{"data": [{{"y": [1, 2]}}], "layout": {{"title": {{"text": "my own"}}}}}}
+display({{"application/vnd.plotly.v1+json": own}}, raw=True)
 """
 
 
@@ -134,7 +134,7 @@ def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> N
     wait_status(page, "stopped")
     open_another(page)
     restart(page)
-    wait_status(page, "run the cell again")
+    wait_status(page, ", then run this cell again")
 
 
 def open_another(page: Any) -> None:

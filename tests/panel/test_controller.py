@@ -118,6 +118,30 @@ def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_pat
         panel.close()
 
 
+@pytest.mark.parametrize("steps", [0, -1, 51, "many", 1e99])
+def test_a_number_of_steps_that_cannot_be_is_refused(session: Session, steps: object) -> None:
+    panel, held = Panel(session), len(session.versions)
+    for command, most in (("run", 50), ("search", 1000)):
+        given = steps if steps != 51 else most + 1
+        panel._on_message(panel, {"command": command, "steps": given}, [])
+        wait_for(lambda: not panel.live["busy"] and panel.live["message"]["kind"] == "error")
+        assert panel.live["message"]["text"] == f"give a whole number from 1 to {most}"
+        panel.controller.set_message("")
+    assert len(session.versions) == held
+    panel.close()
+
+
+def test_a_text_that_the_planner_does_not_read_is_said_in_the_status(tmp_path: Path) -> None:
+    problem = problems.load("relu", settings=(("batch_size", 8), ("dim", 64)))
+    with Session.create(problem, root=tmp_path, executor="emulator") as made:
+        panel = Panel(made)
+        for number, (text, said) in enumerate((("make it purple", True), ("64 threads", False), ("", False)), 1):
+            panel._on_message(panel, {"command": "refine", "text": text}, [])
+            wait_for(lambda n=number: not panel.live["busy"] and len(made.versions) == n)  # type: ignore[misc]
+            assert ("does not read this text" in panel.live["message"]["text"]) == said, text
+        panel.close()
+
+
 def test_stop_ends_a_run_keeps_what_there_is_and_the_next_step_runs(tmp_path: Path) -> None:
     problem = problems.load("relu", settings=(("batch_size", 8), ("dim", 64)))
     with Session.create(problem, root=tmp_path, executor="emulator") as made:

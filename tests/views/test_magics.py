@@ -41,11 +41,13 @@ def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:
     assert opened.startswith("problem softmax") and "planner\n  softmax(x)" in opened
     assert "CORRECT" in run("generate")
     assert "accepted" in run("accept")
-    assert "as asked" in run("refine use 64 threads per row, don't worry")
+    heeded = run("refine use 64 threads per row, don't worry")
+    assert "as asked" in heeded and "does not read this text" not in heeded
     assert "hunk 1" in run("diff")
     assert "(hunks 1 of v2)" in run("accept v2 --hunks 1")
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
+    assert "note: the planner does not read this text" in run("refine make it purple")
     shown = run("diagnose v1")
     assert "v1 is bound by" in shown and "line " in shown and "%cutegen diagnose v1 --apply" in shown
     assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run(
@@ -60,7 +62,7 @@ def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:
             "total = cutlass.Float32(0.0)", "total = cutlass.Float32(7.0)"
         ),
     )
-    assert len(ip.run_line_magic("cutegen", "compare")) == 4
+    assert len(ip.run_line_magic("cutegen", "compare")) == 5
     assert run(f"history --html {tmp_path}/report.html").startswith("written to")
     assert "<h2>History</h2>" in (tmp_path / "report.html").read_text()
     for line in ("export", "history --html"):

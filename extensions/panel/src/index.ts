@@ -299,7 +299,7 @@ class View {
     this.searchTree.enable(false);
     this.modelForm.enable(false);
     this.progress.hidden = true;
-    setText(this.status, "The kernel that ran this panel is gone. The session is saved: run the cell again to go on.");
+    setText(this.status, `The kernel that ran this panel is gone. The session is saved: %cutegen open ${this.model.get("state").session}, then run this cell again.`);
   }
 }
 

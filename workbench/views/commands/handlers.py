@@ -21,6 +21,7 @@ from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_rule, choose_testing, load_problem
 from workbench.views.commands.searching import handlers as searching
+from workbench.views.notebook import model_choice
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.plots import energy, roofline
 from workbench.views.plots import profile as profile_plots
@@ -55,14 +56,19 @@ def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> obj
     return show_card(describe_problem(session), session.name)
 
 
-def show_verdict(state: Notebook, version: Version) -> MimeBundle:
-    """The verdict on a version, and the next step."""
-    return tables.verdict(version, then=tables.next_step(version, has_model=state.session.has_model))
+def show_verdict(state: Notebook, version: Version, note: str = "") -> MimeBundle:
+    """The verdict on a version, a note of who wrote it, and the next step."""
+    return tables.verdict(version, note=note, then=tables.next_step(version, has_model=state.session.has_model))
 
 
 def generate(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    state.last_note = ""
     version = state.session.generate(arguments.by, " ".join(arguments.words), start=arguments.start)
-    return show_verdict(state, version) if version else MimeBundle(state.last_note or "no further idea")
+    if version is None:
+        return MimeBundle(state.last_note or "no further idea")
+    # a model's notes are about its calls; the planner's says that it does not read the words
+    is_unread = arguments.words and not model_choice.needs_model(arguments.by)
+    return show_verdict(state, version, state.last_note if is_unread else "")
 
 
 def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import sqlite3
 import threading
 import weakref
@@ -22,21 +21,15 @@ from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
 from workbench.records import Event, Profile, Version
 from workbench.session import Session
 from workbench.views.notebook import model_choice, search_view, view_model
-from workbench.views.notebook.messages import LogEntry, Message, read_indices, read_number, read_reference
+from workbench.views.notebook.messages import LogEntry, Message, read_count, read_indices, read_number, read_reference
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
 DECISIONS = ("accept", "reject", "undo", "model", "planner")
 LOG_LIMIT = 200  # log entries that the browser keeps
-MAX_RUN = 50  # steps per press of "Run" at most
+MAX_RUN, MAX_CHOICES = 50, 8  # steps per press of "Run", and proposals to choose from, at most
 
 Listener = Callable[[str], None]
 _controllers: weakref.WeakKeyDictionary[Session, SessionController] = weakref.WeakKeyDictionary()
-
-
-@functools.lru_cache(maxsize=32)
-def needs_model(proposer: str) -> bool:
-    """Whether a proposer needs a language model; False for an unknown name."""
-    return proposer in plugins.names("proposer") and plugins.load("proposer", proposer, check=False).needs_model
 
 
 def get_controller(session: Session) -> SessionController:
@@ -68,7 +61,7 @@ class SessionController:
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._log: deque[LogEntry] = deque(maxlen=LOG_LIMIT)
-        self._busy = ""
+        self._busy = self._note = ""
         self._progress: dict[str, object] = {"message": "", "fraction": None}
         self._message = {"kind": "info", "text": ""}
         self._shown: int | None = None
@@ -136,7 +129,7 @@ class SessionController:
             "best": best.number if best else None,
             "undo": any(version.decision is not None for version in versions),
             "cost": session.spent() or view_model.total_cost(versions),
-            "llm": needs_model(self.proposer[0]),
+            "llm": model_choice.needs_model(self.proposer[0]),
             "model": model_choice.model_view(session),
         }
 
@@ -204,6 +197,7 @@ class SessionController:
                 self._progress = {"message": event.message, "fraction": event.fraction}
             else:
                 self._log_event(event)
+            self._note = event.message if event.kind == "note" else self._note
         if event.kind == "search":
             self._notify("search")
         self._notify(
@@ -292,8 +286,10 @@ class SessionController:
         by, options = self.proposer
         version: Version | None
         if name == "run":
-            steps = max(1, min(MAX_RUN, read_number(message.get("steps") or 3)))
-            if needs_model(by):  # CuTeGen's chain, so that failures are repaired; each round shows as it happens
+            steps = read_count(message, 3, MAX_RUN)
+            if model_choice.needs_model(
+                by
+            ):  # CuTeGen's chain, so that failures are repaired; each round shows as it happens
                 depth = session.baseline.proposal.depth + steps if session.baseline is not None else steps
                 made = session.run_chain(by, depth=str(depth))
             else:
@@ -305,7 +301,7 @@ class SessionController:
                 raise UserError("type the question first, then press Ask")
             return session.ask(str(message["text"]), read_reference(message.get("version")), by)
         if name == "choices":
-            made = session.choices(read_number(message.get("steps") or 3), by, str(message.get("text", "")), **options)
+            made = session.choices(read_count(message, 3, MAX_CHOICES), by, str(message.get("text", "")), **options)
             if not made:
                 return "the proposer has no further idea; the log says why"
             self._shown, self._against = made[0].number, None
@@ -322,11 +318,13 @@ class SessionController:
                 return f"v{version.number}: {found.summary}"
             session.test(version.number)
         else:
+            self._note = ""
             version = session.refine(str(message.get("text", "")) if name == "refine" else "", by, **options)
         if version is None:
             return "the proposer has no further idea; the log says why"
         self._shown, self._against = version.number, None
-        return f"v{version.number} {view_model.verdict_text(session.version(version.number))}"
+        unread = model_choice.say_unread(message, by, self._note)
+        return f"{unread}v{version.number} {view_model.verdict_text(session.version(version.number))}"
 
     def _search(self, message: Message) -> str:
         self._shown = self._against = None

@@ -25,6 +25,18 @@ def read_number(value: object) -> int:
     raise TypeError(f"a number is needed, not {value!r}")
 
 
+def read_count(message: Message, default: int, most: int) -> int:
+    """How many steps a command asks for. Raises `UserError` for a number that cannot be."""
+    given = message.get("steps")
+    try:
+        count = default if given is None else read_number(given)
+    except (TypeError, ValueError):
+        count = 0
+    if not 1 <= count <= most:
+        raise UserError(f"give a whole number from 1 to {most}")
+    return count
+
+
 def read_indices(value: object) -> tuple[int, ...]:
     """Hunk numbers from the browser. Raises `UserError` if they are not a list."""
     if not isinstance(value, (list, tuple)):

@@ -5,10 +5,12 @@ The key itself is read here, from the kernel's environment. It is never sent to 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from typing import TypedDict
 
+from workbench import plugins
 from workbench.errors import UserError
 from workbench.plugins import DEFAULTS
 from workbench.proposers.llm.settings import Settings, check_address
@@ -28,6 +30,18 @@ class ModelView(TypedDict):
     address: str
     key: str
     known: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=32)
+def needs_model(proposer: str) -> bool:
+    """Whether a proposer needs a language model; False for an unknown name."""
+    return proposer in plugins.names("proposer") and plugins.load("proposer", proposer, check=False).needs_model
+
+
+def say_unread(message: Message, by: str, note: str) -> str:
+    """What a proposer that is no model noted of the words of "refine" that it was given; "" if it read them."""
+    is_given = message.get("command") == "refine" and message.get("text")
+    return f"{note}; " if note and is_given and not needs_model(by) else ""
 
 
 def model_view(session: Session) -> ModelView:

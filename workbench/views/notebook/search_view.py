@@ -9,7 +9,7 @@ from workbench.errors import UserError
 from workbench.policies.search import SearchTree
 from workbench.session import Session
 from workbench.session.searching.steering import SteerAction
-from workbench.views.notebook.messages import Message, read_number
+from workbench.views.notebook.messages import Message, read_count, read_number
 from workbench.views.search.outline import Row, find_kept, find_rows, summarise
 
 MOST_TRIALS = 1000  # of a search that the panel starts
@@ -71,7 +71,7 @@ def _node_row(row: Row, tree: SearchTree, kept: bool) -> NodeRow:
 
 def run_search(session: Session, message: Message, by: str) -> str:
     """Search, or go on with the last search that began so, for some more trials; returns what is to be said."""
-    trials = max(1, min(MOST_TRIALS, read_number(message.get("steps") or 20)))
+    trials = read_count(message, 20, MOST_TRIALS)
     before = 0
     with contextlib.suppress(UserError):  # no search yet, or one that was changed
         tree = session.search_tree()

@@ -183,7 +183,7 @@ def _make_figure(title: str, curves: Sequence[Curve], axes: Axes, marks: Sequenc
             y=[value for _, value in dots],
             hovertext=[f"candidate {n}: {value:.4g}" for n, value in dots],
             hoverinfo="text",
-            marker={"color": COLOURS[0], "opacity": 0.55, "size": 6},
+            marker={"color": COLOURS[0], "opacity": 0.8, "size": 6},
         )
         data.append(own)
     if marks:

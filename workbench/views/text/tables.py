@@ -27,9 +27,9 @@ ENERGY_NAMES = {"half tensor": "tensor cores", "tf32 tensor": "tensor cores", "s
 GREEN, RED = "rgba(46,160,67,.18)", "rgba(218,54,51,.16)"  # grounds of a verdict
 
 
-def verdict(version: Version, *, then: str = "") -> MimeBundle:
-    """The verdict on a version: proposal and reason, the failing source line, times and their provenance; last `then`,
-    the next step.
+def verdict(version: Version, *, note: str = "", then: str = "") -> MimeBundle:
+    """The verdict on a version: proposal and reason, the failing source line, times and their provenance; last what its
+    author said besides, and `then`, the next step.
     """
     lines = _proposal_lines(version)
     if not version.trials:
@@ -43,8 +43,7 @@ def verdict(version: Version, *, then: str = "") -> MimeBundle:
     if version.decision:
         reason = f": {version.decision.reason}" if version.decision.reason else ""
         lines.append(f"  {version.decision.participle}{reason}")
-    if then:
-        lines.append(f"  next: {then}")
+    lines += [f"  {name}: {said}" for name, said in (("note", note), ("next", then)) if said]
     mark, colour = ("✓ correct", GREEN) if found.correct else ("✗ not correct", RED)
     if found.refused:
         mark, colour = "✗ refused as suspect", RED
