@@ -200,7 +200,7 @@ def budget_ratio(measured: Measured, elements: int, flops: int) -> float:
 
 
 def _is_refused(measured: Measured) -> bool:
-    """Whether the emulator cannot take the case. Weights are only held and read there, so more of them are tolerated."""
+    """Whether the emulator cannot take the case. Of weights, which are only held and read there, it takes more."""
     over = max(measured.elements / (2 * ELEMENT_BUDGET), measured.total / FLOP_BUDGET)
     return over > TOLERATED or measured.state_elements > MOST_STATE
 

@@ -257,7 +257,7 @@ def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.M
     if missing:
         given = ", ".join(f"{name}={arguments[name]!r}" for name in missing)
         raise TypeError(
-            f"{model.__name__}.__init__ has to take {', '.join(missing)}, sizes that get_init_inputs() gives it: {given}"
+            f"{model.__name__}.__init__ has to take {', '.join(missing)}, which get_init_inputs() gives it: {given}"
         )
     return model(**arguments)
 
@@ -318,7 +318,7 @@ def forward_arguments(module: ModuleType) -> tuple[str, ...]:
 
 
 def plain_arguments(module: ModuleType, inputs: Sequence[object]) -> tuple[tuple[str, str, str], ...]:
-    """(name, type, value) of forward's arguments that hold no tensor: those given, then those left at their defaults."""
+    """(name, type, value) of forward's arguments without a tensor: those given, then those left at their defaults."""
     arguments = list(inspect.signature(module.Model.forward).parameters.values())[1:]
     defaults = [one for one in arguments[len(inputs) :] if one.default is not inspect.Parameter.empty]
     given = [*zip(arguments, inputs, strict=False), *((one, one.default) for one in defaults)]

@@ -186,9 +186,9 @@ def describe_sizes(
         pairs = {f"{part}[{len(before[part]) - 1}]" for part in parts if part in before}
         if {*extents} <= pairs:
             continue
-        values = {dict(case.settings).get(name, value) for case in found if case.name != "full"} or {value}
-        varied = len(values) > 1
-        why = "" if varied else _explain(problem, group, notes, int(str(values.pop())))
+        run = [int(str(dict(case.settings).get(name, value))) for case in found if case.name != "full"] or [value]
+        varied = len({*run}) > 1
+        why = "" if varied else _explain(problem, group, notes, run[0])
         sizes.append(Size(name=name, value=value, tied=group[1:], extents=extents, varied=varied, why=why))
     return tuple(sizes)
 

@@ -298,7 +298,7 @@ def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) 
         operation = batchmean if batchmean is not None else builder.operation(output)
         kind = facts.cases[0].outputs[0].dtype
         is_bool = kind == "bool" and operation.name == "elementwise"
-        cast = (Call(name="cast", positional=("bool",)),) if is_bool else ()
+        cast: tuple[Call, ...] = (Call(name="cast", positional=("bool",)),) if is_bool else ()
         if kind not in ("int64", "bool"):
             cast = builder.cast(output, operation)
     except (Unrecognised, ValueError, IndexError):
