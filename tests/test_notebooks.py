@@ -14,7 +14,7 @@ BOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 def test_notebook_is_executed_small_and_without_widget_state(path: Path) -> None:
     book = json.loads(path.read_text())
     assert all(cell["execution_count"] for cell in book["cells"] if cell["cell_type"] == "code")
-    assert "widgets" not in book["metadata"] and path.stat().st_size < 500_000
+    assert "widgets" not in book["metadata"] and path.stat().st_size < 350_000
 
 
 def test_they_are_numbered_from_one() -> None:

@@ -22,7 +22,7 @@ import math
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,7 @@ from workbench.records.search import SearchBudget
 from workbench.session import Session
 
 Json = dict[str, Any]
+REASON = 120  # characters
 LEAST_S = 40.0  # no search begins with less time left
 
 
@@ -85,6 +86,7 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
             "trials": tree.trials,
             "screened": tree.screened,
             "failed": sum(tree.nodes[number].failed for number in tree.tried),
+            "untimed": count_reasons(tree),
             "first_s": verdict.time_s,
             "best_s": min(times, default=None),
             "provenance": verdict.time_provenance,
@@ -104,6 +106,12 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
             "versions": list(map(list, first.trials[-1].outcome.versions)),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+
+
+def count_reasons(tree: SearchTree) -> Json:
+    """Why candidates have no time, with their number: the first words of each reason."""
+    results = [tree.nodes[number].result for number in tree.tried]
+    return dict(Counter(one.message[:REASON] for one in results if one is not None and one.message))
 
 
 def best_so_far(tree: SearchTree) -> list[float | None]:

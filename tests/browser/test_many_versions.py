@@ -27,6 +27,19 @@ session = Session.open({folder!r})
 Panel(session)
 """
 
+FEW = """
+from workbench import Session
+from workbench.views.notebook.panel import Panel
+session = Session.create("softmax", executor="replay")
+session.run(steps=5)
+Panel(session)
+"""
+IN_VIEW = """() => {
+    const list = document.querySelector('.cg-at-versions .cg-scroll').getBoundingClientRect();
+    const shown = document.querySelector('.cg-at-versions [aria-current]')?.getBoundingClientRect();
+    return shown && shown.height > 0 && shown.top >= list.top && shown.bottom <= list.bottom;
+}"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -78,3 +91,19 @@ def test_the_browser_draws_it_in_time(browser_page: Any, server: Any, folder: Pa
     page.wait_for_function(f"() => {rows} && (window.took = performance.now() - window.began)", timeout=STEP_MS)
     took = page.evaluate("() => window.took / 1000")
     assert took < SECONDS * PATIENCE, took
+    shown = page.locator(".cg-at-versions [aria-current]")
+    assert shown.get_attribute("data-version") == str(VERSIONS)
+    page.wait_for_function(IN_VIEW)
+
+
+@pytest.mark.parametrize("lines", [1, 200], ids=["in view", "below the page"])
+def test_the_selected_version_is_in_view_of_its_list(browser_page: Any, server: Any, lines: int) -> None:
+    page = browser_page
+    write_notebook(server.root / "selected.ipynb", f"print('\\n' * {lines})", FEW)
+    open_notebook(page, server.lab("selected.ipynb"))
+    run_all(page)
+    page.locator(".cutegen-panel").wait_for(timeout=STEP_MS)
+    page.evaluate("() => document.querySelector('.cutegen-panel').scrollIntoView()")
+    page.wait_for_function(IN_VIEW)
+    assert page.locator(".cg-at-versions [aria-current]").get_attribute("data-version") == "6"
+    assert page.evaluate("() => document.querySelector('.cg-at-versions .cg-scroll').scrollTop") > 0

@@ -32,7 +32,9 @@ sources = [Path({str(HERE / "candidates")!r}, name).read_text() for name in name
 session = Session.create("relu", executor="emulator")
 titles = ("one element per thread", "128 threads", "drop the clamp")
 panel = Panel(session, by="scripted", sources=sources, titles=titles)
-panel
+display(panel)
+figure = {{"data": [{{"y": [1, 2]}}], "layout": {{"title": {{"text": "my own"}}}}}}
+display({{"application/vnd.plotly.v1+json": figure}}, raw=True)
 """
 
 
@@ -91,6 +93,8 @@ def test_panel_through_the_loop(browser_page: Any, server: Any, artefacts: Path)
     page.locator(".cg-roofline svg").wait_for()
     page.locator(".js-plotly-plot").first.wait_for(state="attached")
     assert not page.locator(".js-plotly-plot").first.is_visible()  # the record's roofline, for readers without a kernel
+    assert page.locator(".js-plotly-plot", has_text="my own").is_visible()
+    assert page.locator(".js-plotly-plot").count() == 2
 
     shoot(page, artefacts / "panel_light.png")
     assert serious_violations(page, ".cutegen-panel") == []

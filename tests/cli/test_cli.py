@@ -168,7 +168,7 @@ def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[.
     assert found["kernels"][0]["provenance"] == "counted" and "Source lines by" in done.stderr
     assert "<svg" in (tmp_path / "page.html").read_text()
     done = cutegen("diagnose", "--session", "relu", "--version", "v1", "--html", "why.html", "--json")
-    assert done.returncode == 0 and "v1 is limited by" in done.stderr, done.stderr
+    assert done.returncode == 0 and "v1 is bound by" in done.stderr, done.stderr
     found = json.loads(done.stdout)
     assert found["provenance"] == "counted" and found["advice"][0]["evidence"]
     assert "<svg" in (tmp_path / "why.html").read_text()

@@ -121,7 +121,7 @@ def check_points(above: str, text: str, plot: dict[str, Any]) -> None:
     said = [float(number) * AMOUNTS[prefix] for number, prefix in RATE.findall(text)]
     assert sorted(found) == pytest.approx(sorted(said), rel=0.01) and said
     limits = BOUND.findall(above)
-    assert not limits or f"limited by {limits[-1]}" in plot["layout"]["title"]["text"]
+    assert not limits or f"bound by {limits[-1]}" in plot["layout"]["title"]["text"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

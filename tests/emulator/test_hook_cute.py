@@ -159,3 +159,19 @@ def test_emulations_do_not_nest_and_leave_nothing_behind() -> None:
         with pytest.raises(UserError, match="already active"), emulated():
             pass
     assert (ExecutionEngine.__init__, CompileOptions.apply_envar_settings, cute.runtime._Tensor.load_dltensor) == before
+
+
+def test_no_driver_is_asked_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuTe DSL detects the GPU when its setting is read, which starts the driver: a forked worker dies of that."""
+    from cutlass.base_dsl import env_manager
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    def detect(_: str) -> str:
+        raise AssertionError("the driver was asked")
+
+    settings = CuTeDSL._get_dsl().envar
+    monkeypatch.setattr(env_manager, "detect_gpu_arch", detect)
+    monkeypatch.setattr(settings, "_arch", None)
+    with emulated(arch="sm_90a"):
+        assert settings.arch == "sm_90a"
+    assert settings._arch is None

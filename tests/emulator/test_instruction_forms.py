@@ -193,6 +193,20 @@ def test_8_bit_conversions_of_pairs() -> None:
     assert list(halves[:4, 0]) == [0.25, 3.0, -0.5, -7.0] and list(halves[:4, 1]) == [1.5, -2.0, 448.0, 448.0]
 
 
+@pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
+def test_an_8_bit_nan_stays_one(kind: str) -> None:
+    a = lanes([np.nan, 1.5, -3.0], np.float32)
+    plain, relu = run(
+        f"cvt.rn.satfinite.{kind}x2.f32 %rs1, %r10, %r10;\ncvt.rn.f16x2.{kind}x2 %r60, %rs1;\n"
+        f"cvt.rn.relu.f16x2.{kind}x2 %r61, %rs1;",
+        [a],
+        2,
+    )
+    halves = [value.view(np.float16).reshape(-1, 2)[:3, 0] for value in (plain, relu)]
+    assert np.array_equal(halves[0], [np.nan, 1.5, -3.0], equal_nan=True)
+    assert np.array_equal(halves[1], [np.nan, 1.5, 0.0], equal_nan=True)
+
+
 def test_registers_of_inline_assembly_belong_to_their_scope() -> None:
     a = lanes([2, 5], np.uint32)
     first, second = run(

@@ -14,6 +14,7 @@ import os
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,9 @@ from typing import Any
 import pytest
 
 from workbench import problems
-from workbench.executors.gpu.benchmark import KEPT_TIMED, ROUNDS, Run, round_shape
+from workbench.executors.gpu.benchmark import KEPT_TIMED, Run
 from workbench.executors.gpu.contestants import CALLS
+from workbench.executors.gpu.rounds import ROUNDS, round_shape
 from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs.folder import prepare
 from workbench.executors.jobs.rpc import Ended, SocketChannel, derive_seed, requests
@@ -61,6 +63,7 @@ class Play:
         full: bool = False,
         host_s: float = 10e-6,
         compiles: str = "",
+        warm_up_s: float = 0.0,
     ) -> None:
         self.root, self.seconds, self.captured, self.wrong_at, self.lost, self.lost_at, self.full = (
             root,
@@ -71,6 +74,7 @@ class Play:
             lost_at,
             full,
         )
+        self.warm_up_s = warm_up_s
         self.host_s, self.compiles = host_s, compiles  # the latter: "" never, "yes", or why it fails
         self.log: list[tuple[str, dict[str, Any]]] = []
         self.lines: dict[str, SocketChannel] = {}
@@ -100,6 +104,7 @@ class Play:
         if order["do"] == "trial" and order["case"] in self.refused:
             return {"refused": True}
         if order["do"] == "warm_up":
+            time.sleep(self.warm_up_s)
             return {"estimate_s": self.sample(role)["s"], "host_s": 12e-6}
         if order["do"] == "begin":
             graph = order["method"] == "graph" and self.captured
@@ -148,6 +153,7 @@ class Play:
             self.lines["candidate"],
             self.lines["eager"],
             self.lines.get("parent"),
+            small=(self.lines["small"], self.root / "small") if "small" in self.lines else None,
             look=look,
             in_turns=in_turns,
         )
@@ -353,6 +359,42 @@ def test_rounds_hold_at_least_the_calls_asked_for(job: Job, calls: int, shape: t
     assert shape[0] * shape[1] >= calls
 
 
+def test_small_cases_have_a_process_of_their_own_which_ends_before_the_timed_one_is_checked(
+    job: Job, tmp_path: Path
+) -> None:
+    seconds = {"candidate": noisy(1, 1e-3), "small": noisy(2, 1e-3), "eager": noisy(3, 2e-3)}
+    play = Play(tmp_path, seconds)
+    result = play.run(replace(job, cases=("odd", "shrunk"))).result
+    orders = [(role, order["do"], order.get("case", "")) for role, order in play.log]
+    assert orders.index(("candidate", "trial", "shrunk")) < orders.index(("small", "hand", ""))  # both compile
+    assert [one for one in orders if one[0] == "small"] == [
+        ("small", "trial", "odd"),
+        ("small", "hand", ""),
+        ("small", "end", ""),
+    ]
+    assert orders.index(("small", "end", "")) < orders.index(("candidate", "hand", ""))
+    assert [check.case for check in result.checks][:2] == ["odd", "shrunk"] and "candidate" in result.timings
+
+
+def test_a_wrong_small_case_ends_a_run_that_the_timed_case_has_begun(job: Job, tmp_path: Path) -> None:
+    seconds = {"candidate": noisy(1, 1e-3), "small": noisy(2, 1e-3), "eager": noisy(3, 2e-3)}
+    play = Play(tmp_path, seconds, wrong_at=0)
+    run = play.run(replace(job, cases=("odd", "shrunk")))
+    assert not run.small_is_done and not run.result.timings
+    assert [(check.case, check.passed) for check in run.result.checks] == [("odd", False)]
+
+
+@pytest.mark.parametrize(("sample_s", "shape"), [(0.01, (8, 5)), (0.03, (4, 5)), (0.1, (4, 1)), (2.0, (4, 1))])
+def test_fewer_samples_are_taken_of_calls_that_take_long(job: Job, sample_s: float, shape: tuple[int, int]) -> None:
+    assert round_shape(job, sample_s) == shape
+
+
+def test_slow_calls_take_four_rounds_of_few_samples(job: Job, tmp_path: Path) -> None:
+    play = Play(tmp_path, {"candidate": noisy(1, 0.2), "eager": noisy(2, 0.3)}, warm_up_s=0.2)
+    timing = play.run(job).result.timings["candidate"]
+    assert (len(timing.samples_s), timing.per_round, len(timing.call_samples_s)) == (4, 1, 4)
+
+
 # ---- the real processes on the emulated GPU ------------------------------------------------------------------------
 
 
@@ -432,6 +474,22 @@ def test_the_processes_of_a_gpu_run_on_the_emulated_gpu(job: Job, tmp_path: Path
     assert result.timings["candidate"].median_s > 0 and "H200" in result.timings["candidate"].device
     reply = read_reply(tmp_path)
     assert reply["failure"] is None and reply["builds"]
+
+
+@pytest.mark.slow
+def test_two_processes_of_a_candidate_share_the_cases_on_the_emulated_gpu(job: Job, tmp_path: Path) -> None:
+    job = replace(job, candidate=planned(job), trials=1, timed_calls=2, compiled="never", cases=("odd", "shrunk"))
+    with started(job, tmp_path, ("candidate", "small", "referee")) as lines:
+        small = (lines["small"], tmp_path / "small")
+        run = Run(job, tmp_path / "candidate", lines["candidate"], lines["referee"], small=small, look=lambda: None)
+        result = run.run()
+    assert result.failure is None and run.small_is_done
+    assert [(check.case, check.passed, check.timed) for check in result.checks] == [
+        ("odd", True, False),
+        ("shrunk", True, False),
+        ("shrunk", True, True),
+        ("shrunk", True, True),
+    ]
 
 
 IN_PLACE_WHEN_TIMED = """

@@ -19,7 +19,7 @@ from workbench import problems
 from workbench.evaluate import judge
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.workers.correctness import compare
-from workbench.executors.workers.tolerance import Tolerance, measure_tolerance
+from workbench.executors.workers.tolerance import Tolerance, as_matrix, measure_tolerance
 from workbench.problems import inspection, loading
 from workbench.problems.reference import Reference, Tf32Products, round_to_nearest, run_reference, truncate
 from workbench.records import Candidate, Job, Precision, Proposal, Trial, Version
@@ -575,3 +575,16 @@ def test_a_few_elements_of_a_row_that_an_activation_made_small_may_have_the_erro
         wrong = small.clone()
         wrong[5, 7 : 7 + count] += error
         assert subject.check(wrong)["passed"] is passes, (count, error)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_tolerance_of_a_small_case_is_not_less_for_that_of_a_larger_one(seed: int) -> None:
+    torch.manual_seed(seed)
+    small, large = (torch.randn(rows, 3, dtype=torch.float64) for rows in (1 + seed % 3, 40))
+    small *= 10.0 ** -(seed % 4)
+    near = (small * (1 + 2e-3 * torch.rand_like(small))).float()  # TF32's errors, which are larger than those of sums
+    alone = measure_tolerance(small, near, "float32", 4, 2.0**-10)
+    other = measure_tolerance(large, (large + 1e-6).float(), "float32", 4, 2.0**-23)
+    everywhere = (slice(None), slice(None))
+    before, after = (one.allowed(as_matrix(small), everywhere) for one in (alone, alone.at_least(other)))
+    assert bool((after >= before * 0.999).all())

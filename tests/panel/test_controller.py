@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -109,7 +111,7 @@ def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_pat
         made.program("elementwise(relu(x)) .threads(32)")
         panel = Panel(made)
         top = panel.state["advice"]["top"]
-        assert top["way"] == "apply" and top["cause"] and panel.state["advice"]["head"].startswith("v1 is limited by")
+        assert top["way"] == "apply" and top["cause"] and panel.state["advice"]["head"].startswith("v1 is bound by")
         panel._on_message(panel, {"command": "apply", "version": 1, "advice": top["probe"]}, [])
         wait_for(lambda: not panel.live["busy"] and len(made.versions) == 2)
         assert made.version(2).proposal.reason.startswith(f"probe {top['probe']}") and panel.state["shown"] == 2
@@ -146,6 +148,31 @@ def test_a_closed_session_is_said_not_raised(tmp_path: Path) -> None:
     made.close()
     panel._on_message(panel, {"command": "generate"}, [])
     wait_for(lambda: not panel.live["busy"] and "closed" in panel.live["message"]["text"])
+    panel.close()
+
+
+def close_while_the_kernel_is_busy(root: Path) -> Panel:
+    """A panel whose session was closed before its second version could be sent to the page."""
+    made = Session.create("softmax", root=root, executor="replay")
+    made.generate()
+    panel = Panel(made)
+    kept = asyncio.new_event_loop()
+    panel._loop = kept  # as in a kernel that runs a cell: what is to be sent waits
+    threading.Thread(target=made.program, args=("softmax(x) .threads_per_row(32)",)).start()
+    wait_for(lambda: len(made.versions) == 2 and bool(made.versions[-1].trials))
+    panel._loop = None
+    kept.close()
+    made.close()
+    return panel
+
+
+def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_path: Path) -> None:
+    panel = close_while_the_kernel_is_busy(tmp_path)
+    gc.collect()  # the panel does not keep a session alive
+    shown = panel.state
+    assert len(shown["versions"]) == 2
+    panel._on_message(panel, {"command": "hello"}, [])
+    assert panel.live["closed"] and panel.live["message"] == {"kind": "info", "text": ""} and panel.state == shown
     panel.close()
 
 

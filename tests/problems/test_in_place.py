@@ -1,4 +1,4 @@
-"""References that write in place: to their inputs, which is told and not planned, and to values of their own."""
+"""References that write in place: to inputs, which is told and planned for whole ones, and to their own values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from workbench import problems
 from workbench.errors import ProblemError
 from workbench.problems import inspection
+from workbench.proposers.binding import plain_program
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts
 
@@ -40,24 +41,39 @@ def facts(body: str) -> Facts:
     return inspection.inspect(problems.load(FILE.format(body=body)))
 
 
+def names_of_changed(found: Facts) -> list[str]:
+    return [item.message.split(" in place")[0] for item in found.degeneracies if item.kind == "input_modified"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
         "x.add_(1); return torch.relu(x)",
-        "x[:, 0] = 0; return torch.relu(x)",
         "torch.add(x, 1, out=x); return torch.relu(x)",
         "z = torch.relu(x); x.mul_(2); return z",
         "return F.relu(x, inplace=True)",
+        "x.addcmul_(x, x, value=2); x.sub_(1)",
+    ],
+)
+def test_a_whole_input_that_a_reference_changes_is_told_and_stored(body: str) -> None:
+    found = facts(body)
+    assert names_of_changed(found) == ["forward changes its input x"]
+    stages = plain_program(recognise(found)).split("|>")
+    assert len([stage for stage in stages if "= store(x, x=" in stage]) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x[:, 0] = 0; return torch.relu(x)",
         "x.chunk(2, 1)[0].add_(3); return torch.relu(x)",
         "torch._foreach_add_([x], 1.0); return torch.relu(x)",
         "x.data.mul_(2); return torch.relu(x)",
     ],
 )
-def test_a_reference_that_changes_an_input_is_told_and_not_planned(body: str) -> None:
+def test_a_reference_that_changes_a_part_of_an_input_is_told_and_not_planned(body: str) -> None:
     found = facts(body)
-    assert [item.message.split(" in place")[0] for item in found.degeneracies if item.kind == "input_modified"] == [
-        "forward changes its input x"
-    ]
+    assert names_of_changed(found) == ["forward changes its input x"]
     with pytest.raises(Unrecognised, match=r"changes its input x in place.*x = x.clone\(\)"):
         recognise(found)
 
@@ -106,7 +122,7 @@ def test_a_tensor_that_forward_makes_from_numbers_is_traced() -> None:
     ("body", "said"),
     [
         ("return {'y': 'text'}", "forward returns a str in y; let it return tensors"),
-        ("x * 2", "forward returns no tensor"),
+        ("x * 2", "forward returns nothing, and changes none of its inputs and buffers"),
         ("return x * 2, object()", "forward returns a object in output1;"),
         ("return ()", "forward returns no tensor"),
     ],

@@ -45,8 +45,20 @@ def test_an_inherited_init_is_that_of_the_base_class() -> None:
 
 
 def test_arguments_keep_the_defaults_that_are_constants() -> None:
-    body = ast.parse(f"{HEAD}{NORM}\n\nModel = Norm\n").body
-    assert model_class.default_texts(body) == (("scale", "None"),)
+    assert model_class.signature_of(f"{HEAD}{NORM}\n\nModel = Norm\n") == "x, scale=None"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("x: torch.Tensor, *, scale: float = 2.0, bias", "x, *, scale=2.0, bias"),
+        ("x, /, dim=-1, dtype=torch.float32", "x, /, dim=-1, dtype=None"),
+        ("*parts, **options", "*parts, **options"),
+    ],
+)
+def test_the_signature_of_forward_has_neither_annotations_nor_names_of_the_text(given: str, wanted: str) -> None:
+    text = f"class Model(nn.Module):\n    def forward(self, {given}):\n        return x\n"
+    assert model_class.signature_of(HEAD + text) == wanted
 
 
 def test_a_text_without_model_is_refused() -> None:

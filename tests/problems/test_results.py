@@ -46,7 +46,7 @@ def test_numbers_are_tensors_of_no_axes() -> None:
 
 @pytest.mark.parametrize(
     ("result", "said"),
-    [(None, "no tensor"), ((), "no tensor"), ("text", "a str"), ((A, object()), "a object in output1")],
+    [(None, "returns nothing"), ((), "no tensor"), ("text", "a str"), ((A, object()), "a object in output1")],
 )
 def test_anything_else_is_refused_in_one_line(result: object, said: str) -> None:
     with pytest.raises(ProblemError, match=said):

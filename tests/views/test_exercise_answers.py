@@ -85,7 +85,7 @@ def test_a_version_of_your_own_must_be_near_the_bound_and_new(
         return capsys.readouterr().out.strip()
 
     assert latest(1, 2, 3) == "near-bound: solved"
-    assert "of the bound, not 80%" in latest(1, 2)
+    assert "of the bound (modelled), not 80%" in latest(1, 2)
     assert "not new" in latest(3, 3)
     assert "not your own" in latest()
 

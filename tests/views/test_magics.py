@@ -32,7 +32,7 @@ def ip(shell: Any) -> Iterator[Any]:
     assert "cutegen" not in shell.magics_manager.magics["line"]
 
 
-def test_the_whole_loop(ip: Any) -> None:
+def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:
     def run(line: str, cell: str | None = None) -> str:
         made = ip.run_cell_magic("cutegen", line, cell) if cell else ip.run_line_magic("cutegen", line)
         return str(made)
@@ -47,12 +47,12 @@ def test_the_whole_loop(ip: Any) -> None:
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
     shown = run("diagnose v1")
-    assert "v1 is limited by" in shown and "line " in shown and "%cutegen diagnose v1 --apply" in shown
+    assert "v1 is bound by" in shown and "line " in shown and "%cutegen diagnose v1 --apply" in shown
     assert "32 threads share a row" in run("explain softmax(x) .threads_per_row(32)") and "clamp" in run(
         "explain gemm(a, b) >> clamp(-1, 1)"
     )
     bundle = ip.run_line_magic("cutegen", "roofline")._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/html", "image/svg+xml", "application/vnd.plotly.v1+json"}
+    assert set(bundle) == {"text/plain", "image/svg+xml", "application/vnd.plotly.v1+json"}
     source = ip.user_ns["session"].version("v1").proposal.candidate.source
     assert "NOT CORRECT" in run(
         "edit mine",
@@ -61,8 +61,17 @@ def test_the_whole_loop(ip: Any) -> None:
         ),
     )
     assert len(ip.run_line_magic("cutegen", "compare")) == 4
+    assert run(f"history --html {tmp_path}/report.html").startswith("written to")
+    assert "<h2>History</h2>" in (tmp_path / "report.html").read_text()
+    for line in ("export", "history --html"):
+        with pytest.raises(UsageError, match=r"No such file or directory: .*/nowhere/x"):
+            run(f"{line} {tmp_path}/nowhere/x")
     probe = shown.partition("%cutegen diagnose v1 --apply ")[2].split()[0]
     assert f"why: probe {probe}" in run(f"diagnose v1 --apply {probe}")
+    while any(version.decision is None for version in ip.user_ns["session"].versions):
+        assert "rejected: not needed" in run("reject not needed")
+    with pytest.raises(UsageError, match="no pending version"):
+        run("reject not needed")
     assert ip.run_line_magic("cutegen", "status --out kept") is None and "session" in str(ip.user_ns["kept"])
 
 
@@ -72,6 +81,7 @@ def test_the_whole_loop(ip: Any) -> None:
         ("generate", "there is no problem"),
         ("nonsense", "no command 'nonsense'"),
         ("accep", "did you mean accept"),
+        ("help accep", "did you mean accept"),
         ("accept --hunks x", "not a list of hunk numbers"),
         ("problem softmx", "did you mean 'softmax'"),
         ('problem "softmax', "no closing quotation"),

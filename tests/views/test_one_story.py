@@ -14,8 +14,10 @@ import pytest
 from workbench import problems
 from workbench.records import Verdict, Version
 from workbench.session import Session
+from workbench.views.notebook import view_model
 from workbench.views.plots import profile as profile_plots
 from workbench.views.text import tables
+from workbench.views.text.mime_bundle import format_share, format_times
 from workbench.views.text.profile_report import profile_report
 
 WITHIN = 0.01
@@ -85,6 +87,31 @@ def test_an_interval_does_not_begin_at_its_own_time(tmp_path: Path) -> None:
     assert "and not less, limited by" in line and "90 % between" not in line.split("energy")[0]
     assert "predicted: no gain that the time model knows of" in tables.verdict(_predicting(version, 1.0)).text
     assert "predicted: 2.00x (modelled)" in tables.verdict(_predicting(version, 2.0)).text
+
+
+def test_the_history_names_what_is_refused_and_the_verdict_says_why(tmp_path: Path) -> None:
+    import dataclasses
+
+    with Session.create("softmax", root=tmp_path, executor="replay") as session:
+        version = session.generate()
+    assert version is not None
+    refuses = ("rows=0 (grid (0, 1, 1) is not launchable)", "inputs of offset layout (RuntimeError: view)")
+    verdict = dataclasses.replace(version.trials[-1].verdict, refuses=refuses)
+    version = dataclasses.replace(version, trials=(dataclasses.replace(version.trials[-1], verdict=verdict),))
+    line = view_model.verdict_text(version)
+    assert "refuses rows=0, inputs of offset layout" in line and "RuntimeError" not in line and "launchable" not in line
+    assert all(f"refuses {said}" in tables.verdict(version).text for said in refuses)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.354, "35%"), (0.003, "0.3%"), (6.2e-5, "0.006%"), (0.0, "0%"), (1.07, "107%")]
+)
+def test_a_small_share_is_not_called_zero(value: float, said: str) -> None:
+    assert format_share(value) == said
+
+
+def test_how_many_times_is_a_number_that_one_can_read() -> None:
+    assert [format_times(value) for value in (15123.4, 1.0149, 12.0)] == ["15,123x", "1.01x", "12x"]
 
 
 def _predicting(version: Version, gain: float) -> Version:

@@ -15,6 +15,7 @@ from workbench.graphs.graph import Graph
 from workbench.graphs.locality import CacheModel
 from workbench.views.notebook.knobs import Knobs
 from workbench.views.plots.reading_order import DOTS, draw_reads, look_at_batches
+from workbench.views.text.mime_bundle import PLOTLY
 
 CACHE = CacheModel(capacity_bytes=32 << 10)
 
@@ -54,7 +55,7 @@ def test_a_slider_draws_the_picture_again(graph: Graph, monkeypatch: pytest.Monk
     shown: list[object] = []
 
     class Handle:
-        def update(self, picture: object) -> None:
+        def update(self, picture: object, raw: bool) -> None:
             shown.append(picture)
 
     def display(what: object, **options: object) -> Handle:
@@ -67,4 +68,6 @@ def test_a_slider_draws_the_picture_again(graph: Graph, monkeypatch: pytest.Monk
     widget, picture = shown
     assert "running kernel" in widget["text/plain"] and "application/vnd.jupyter.widget-view+json" in widget
     knobs.mix.value, knobs.p.value = 0.0, 1.0
-    assert len(shown) == 4 and "mix 0, p 1" in str(shown[-1]) and "mix 1, p 0.5" in str(picture)
+    *_, static, live = shown[2:]
+    assert len(shown) == 6 and "mix 1, p 0.5" in str(picture)
+    assert all("mix 0, p 1" in one["text/plain"] for one in (static, live)) and PLOTLY not in static and live[PLOTLY]

@@ -150,6 +150,33 @@ def test_text_alone_is_wrapped_between_words() -> None:
     assert "text/html" not in MimeBundle("a", markdown="*a*")._repr_mimebundle_()
 
 
+def test_a_figure_is_kept_live_and_as_a_picture_and_not_a_third_time() -> None:
+    plot: dict[str, object] = {"data": [{"y": [1, 2]}]}
+    assert set(MimeBundle("a", html="<svg/>", svg="<svg/>", plotly=plot)._repr_mimebundle_()) == {
+        "text/plain",
+        "image/svg+xml",
+        PLOTLY,
+    }
+    assert "text/html" in MimeBundle("a", html="<p>a</p>", plotly=plot)._repr_mimebundle_()
+    assert "text/html" in MimeBundle("a", html="<p>a</p>", svg="<svg/>")._repr_mimebundle_()
+
+
+def test_an_output_is_replaced_by_a_figure_without_plotly_first() -> None:
+    """JupyterLab's renderer of plotly keeps the first figure that it drew."""
+
+    class Handle(list[dict[str, object]]):
+        def update(self, bundle: dict[str, object], raw: bool) -> None:
+            self.append(bundle if raw else {})
+
+    handle = Handle()
+    figure = MimeBundle("a", svg="<svg/>", plotly={"data": [{"y": [1, 2]}]})
+    figure.replace(handle)
+    first, last = handle
+    assert PLOTLY not in first and first["image/svg+xml"] == "<svg/>" and last == figure._repr_mimebundle_()
+    MimeBundle("text").replace(handle)
+    assert handle[2:] == [MimeBundle("text")._repr_mimebundle_()]
+
+
 def test_a_plot_does_not_depend_on_the_last_bits() -> None:
     one, two = (
         MimeBundle("plot", plotly={"data": [{"x": [value, 3], "name": "a"}]})._repr_mimebundle_()[PLOTLY]

@@ -139,8 +139,7 @@ def _write_report(session: Session, path: Path) -> None:
     """Write the report of a session as a page that needs nothing else."""
     from workbench.views.text import report
 
-    path.write_text(report.html_page(session), encoding="utf-8")
-    echo(f"written to {path}")
+    echo(report.write_page(session, path))
 
 
 def show_lessons(arguments: argparse.Namespace) -> int:

@@ -68,7 +68,8 @@ def landscape(arguments: argparse.Namespace) -> int:
 
     if arguments.spec:
         place = _find_landscape(arguments)
-        shown = with_rules(heat_map(place, arguments.x, arguments.y, parse_where(arguments.where)), place)
+        shown = heat_map(place, arguments.x, arguments.y, parse_where(arguments.where))
+        shown = shown if arguments.where else with_rules(shown, place)  # rules are on all rows
     else:
         _refuse_given(arguments, "the summary of all problems has no settings: name a problem, or leave out")
         shown = landscape_summary(tuple(landscapes.landscapes().values()))

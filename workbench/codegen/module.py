@@ -23,6 +23,7 @@ from workbench.language.operations.outputs import STORE
 from workbench.language.parser import format_program, parse
 from workbench.language.ranks import check_ranks
 from workbench.language.registry import OPERATIONS
+from workbench.records import NOTHING
 
 IMPORTS = ("import torch", "import torch.nn as nn")
 
@@ -90,6 +91,8 @@ def _note_dtype(stage: Stage, binding: Binding) -> Binding:
 
 def fill_form(form: str, values: list[str]) -> str:
     """A form such as "{'y': *, 'n': None}" with the text of each tensor; several without a form are a tuple."""
+    if form == NOTHING:
+        return form
     if form.count("*") != len(values):
         return f"({', '.join(values)})"
     parts = form.split("*")
@@ -121,10 +124,9 @@ def _defined_names(constants: str) -> list[str]:
 
 def _model_text(binding: Binding, forward: str) -> str:
     init = textwrap.indent(_with_super(binding.init_source).rstrip() + "\n", "    ")
-    defaults = dict(binding.defaults)
-    given = [f"{name}={defaults[name]}" if name in defaults else name for name in binding.forward_arguments]
-    arguments = ", ".join(("self", *given))
-    body = textwrap.indent(forward.rstrip(), " " * 8)
+    arguments = ", ".join(filter(None, ("self", binding.signature or ", ".join(binding.forward_arguments))))
+    unpacking = "".join(f"{name} = {expression}\n" for name, expression in binding.unpacked)
+    body = textwrap.indent(unpacking + forward.rstrip(), " " * 8)
     return f"class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
 
 

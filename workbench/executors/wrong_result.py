@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from workbench.records import Check, Degeneracy, Failure, Launch
 
+UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
 FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
 
 
@@ -27,39 +28,43 @@ def wrong_result(
         return None
     unasked = [check.of for check in failed if check.unasked]
     if unasked:
-        return Failure(
-            stage="check",
-            kind="input_modified" if all(name.startswith("input ") for name in unasked) else "state_modified",
-            message="the candidate changed its "
-            + ", ".join(dict.fromkeys(unasked))
-            + f", which the reference does not change (case {failed[0].case})",
-            hint="write to the output, and to the state that the reference updates; clone what else you need to change",
-        )
+        return _unasked_change(unasked, failed[0].case)
     wrong = failed[0]
-    values = f" with inputs of {wrong.values}" if wrong.values else ""
     is_one = not wrong.of and not any(check.output for check in checks)  # which of several a line stores is not known
     lines = _storing_lines(launches) if is_one else []
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
-    is_nan = wrong.worst_got is not None and math.isnan(wrong.worst_got)
-    hint = (
-        "these parameters have no partner in Model by name and shape, so they kept their own values: "
-        + ", ".join(unmapped_parameters)
-        if unmapped_parameters
-        else ""
-    )
+    is_nan = math.isnan(wrong.worst_got or 0.0)
+    hint = UNMAPPED + ", ".join(unmapped_parameters) if unmapped_parameters else ""
     followed = next((item.message for item in degeneracies if item.kind in FOLLOWED), "")
-    untouched = dict.fromkeys(check.of for check in failed if check.untouched) if wrong.untouched else {}
-    message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
-    found = wrong.wrong.sentence if wrong.wrong else ""
-    if untouched:
-        message = f"the candidate does not update its {', '.join(untouched)}, as the reference does; {message}"
-        found = "store the new value into that tensor in each call"
+    message, found = _describe(wrong, failed)
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
         message=message,
         line=lines[0] if len(lines) == 1 else None,
         hint="; ".join(part for part in (found, stored, hint, followed) if part),
+    )
+
+
+def _describe(wrong: Check, failed: Sequence[Check]) -> tuple[str, str]:
+    """(message, what is said of the cause) of the comparison `wrong`, one of those that failed."""
+    values = f" with inputs of {wrong.values}" if wrong.values else ""
+    message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
+    if not wrong.untouched:
+        return message, wrong.wrong.sentence if wrong.wrong else ""
+    untouched = ", ".join(dict.fromkeys(check.of for check in failed if check.untouched))
+    message = f"the candidate does not update its {untouched}, as the reference does; {message}"
+    return message, "store the new value into that tensor in each call"
+
+
+def _unasked_change(names: Sequence[str], case: str) -> Failure:
+    """The failure of a candidate that changed what the reference leaves as it is."""
+    changed = ", ".join(dict.fromkeys(names))
+    return Failure(
+        stage="check",
+        kind="input_modified" if all(name.startswith("input ") for name in names) else "state_modified",
+        message=f"the candidate changed its {changed}, which the reference does not change (case {case})",
+        hint="write to the output, and to the state that the reference updates; clone what else you need to change",
     )
 
 

@@ -66,7 +66,8 @@ class Binding:
     tensors: tuple[
         tuple[str, Operand], ...
     ] = ()  # name -> shape and dtype at full size, of those of which that is known
-    defaults: tuple[tuple[str, str], ...] = ()  # of the last arguments of forward -> the text of their defaults
+    signature: str = ""  # text of forward's parameters after self; "" for the forward arguments
+    unpacked: tuple[tuple[str, str], ...] = ()  # forward argument -> expression of a tensor inside of a parameter
     form: str = "*"  # what forward returns, with `*` for each tensor of the last stage: "{'y': *}"
 
 

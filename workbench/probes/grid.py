@@ -81,7 +81,7 @@ class Underfilled(KernelProbe):
             kernel,
             profile,
             gain=kernel.gain(everything),
-            cause=f"the grid has {ctas} CTAs for {kernel.device.sms} SMs",
+            cause=f"the grid has {ctas} CTA{'s' * (ctas != 1)} for {kernel.device.sms} SMs",
             action="split the work further: smaller tiles, split-K, several CTAs for a row, parts of a reduction",
             evidence=(Measure(name="CTAs", value=float(ctas), limit=float(kernel.device.sms)),),
             changes=moves(

@@ -8,7 +8,10 @@ of a group stands for all.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 import torch
@@ -19,9 +22,10 @@ from workbench.problems import loading
 from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.integers import fake_inputs
+from workbench.problems.model_class import returns_nothing
 from workbench.problems.results import as_computable, flatten_result, spec_of, special_form
 from workbench.problems.settings import find_assignments, spread_ties
-from workbench.records import Case, Problem, Settings, TensorSpec, record
+from workbench.records import NOTHING, Case, Problem, Settings, TensorSpec, record
 
 # elements of all inputs of the shrunk case; inputs and outputs together may have twice as many
 ELEMENT_BUDGET = 1 << 16
@@ -112,12 +116,19 @@ def outputs_of(result: object) -> tuple[TensorSpec, ...]:
     return tuple(spec_of(name, value) for name, value in flatten_result(result).items())
 
 
-def _case(name: str, settings: Settings, module: ModuleType, inputs: list[object], result: object) -> Case:
-    labels = loading.forward_arguments(module)
-    specs = tuple(
-        spec_of(label, value) for label, value in zip(labels, inputs, strict=False) if isinstance(value, torch.Tensor)
-    )
+def _case(
+    name: str, settings: Settings, module: ModuleType, problem: Problem, inputs: list[object], result: object
+) -> Case:
+    specs = tuple(spec_of(label, value) for label, value in loading.name_tensors(module, problem, inputs).items())
     return Case(name=name, settings=settings, inputs=specs, outputs=outputs_of(result))
+
+
+@contextlib.contextmanager
+def _fixed_outputs() -> Iterator[None]:
+    """Inside, a call with `out=` of another shape raises, where torch would warn and give that tensor another shape."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="An output with one or more elements was resized")
+        yield
 
 
 def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
@@ -128,19 +139,19 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             inputs = fake_inputs(module, problem)
             model = fake_model(module.Model, module, problem)
-            with FlopCount() as counted:
+            with FlopCount() as counted, _fixed_outputs():
                 result = model(*inputs)
             state = tuple(spec_of(label, value) for label, value in loading.state_of(model).items())
             return Measured(
-                case=_case(name, settings, module, inputs, result),
+                case=_case(name, settings, module, problem, inputs, result),
                 state=state,
                 flops=tuple(counted.flops.most_common()),
                 products=counted.products,
                 dtype=counted.dtype,
                 calls=counted.calls,
                 broadcasts=counted.broadcasts,
-                form=special_form(result),
-                plain_arguments=loading.plain_arguments(module, inputs),
+                form=NOTHING if returns_nothing(problem.source) else special_form(result),
+                plain_arguments=loading.plain_arguments(module, problem, inputs),
             )
     except ProblemError as error:
         raise ProblemError(f"{problem.origin}: {error}") from None
@@ -160,8 +171,9 @@ def run_real(problem: Problem, name: str, settings: Settings, seed: int = 0) -> 
     try:
         with torch.no_grad():
             inputs = loading.make_inputs(module, problem, seed)
-            result = loading.build_model(module, "Model", problem)(*inputs)
-            return _case(name, settings, module, inputs, result), list(
+            with _fixed_outputs():
+                result = loading.build_model(module, "Model", problem)(*inputs)
+            return _case(name, settings, module, problem, inputs, result), list(
                 map(as_computable, flatten_result(result).values())
             )
     except Exception as error:
@@ -200,7 +212,7 @@ def budget_ratio(measured: Measured, elements: int, flops: int) -> float:
 
 
 def _is_refused(measured: Measured) -> bool:
-    """Whether the emulator cannot take the case. Of weights, which are only held and read there, it takes more."""
+    """Whether the emulator cannot take the case. Weights are only held and read, so it takes more of them."""
     over = max(measured.elements / (2 * ELEMENT_BUDGET), measured.total / FLOP_BUDGET)
     return over > TOLERATED or measured.state_elements > MOST_STATE
 

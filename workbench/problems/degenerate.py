@@ -12,6 +12,7 @@ import torch
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
+from workbench.problems.model_class import returns_nothing
 from workbench.problems.reference.not_finite import find_origin
 from workbench.problems.results import as_computable, tensors_of
 from workbench.problems.settings import spread_ties
@@ -38,11 +39,7 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     first, _, other = (_as_reals(result).to(torch.float64) for result in results)
     at = ", ".join(f"{name}={value}" for name, value in settings)
     found = [
-        Degeneracy(
-            kind="input_modified",
-            message=f"forward changes its input {name} in place; a candidate must change it alike, which is compared. "
-            f"For a kernel that writes its output only, let forward change a copy: {name} = {name}.clone()",
-        )
+        Degeneracy(kind="input_modified", message=_describe_modified(name, returns_nothing(problem.source)))
         for name in modified_inputs(problem, shrunk)
     ]
     if assigned := find_assigned(problem, shrunk):
@@ -75,6 +72,15 @@ def find_degeneracies(problem: Problem, shrunk: Settings, search: cases.Search) 
     if _is_identity(problem, shrunk):
         found.append(Degeneracy(kind="identity", message="the reference returns its input"))
     return tuple(found)
+
+
+def _describe_modified(name: str, nothing: bool) -> str:
+    """What it means that forward changes an input, also if it returns nothing."""
+    copied = "return a changed copy" if nothing else f"change a copy: {name} = {name}.clone()"
+    return (
+        f"forward changes its input {name} in place{' and returns nothing' * nothing}; a candidate must change it "
+        f"alike, which is compared. For a kernel that writes its output only, let forward {copied}"
+    )
 
 
 def _find_not_finite(problem: Problem, settings: Settings) -> str:
@@ -122,15 +128,22 @@ def _is_identity(problem: Problem, settings: Settings) -> bool:
     inputs = loading.make_inputs(module, problem, 1)
     for sign in (1, -1):
         signed = [
-            sign * value if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs
+            (sign * as_computable(value)).to(value.dtype)
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+            else value
+            for value in inputs
         ]
         try:
             with torch.no_grad():
                 result = tensors_of(model(*copy.deepcopy(signed)))[0]
         except (RuntimeError, ValueError):
             return False
-        same = (value for value in signed if isinstance(value, torch.Tensor) and value.shape == result.shape)
-        if not any(torch.equal(result, value) for value in same):
+        same = (
+            value
+            for value in signed
+            if isinstance(value, torch.Tensor) and value.shape == result.shape and value.dtype == result.dtype
+        )
+        if not any(torch.equal(as_computable(result), as_computable(value)) for value in same):
             return False
     return True
 
@@ -226,17 +239,13 @@ def modified_inputs(problem: Problem, settings: Settings) -> tuple[str, ...]:
     """
     module = loading.load_module(problem, spread_ties(problem, settings))
     inputs = loading.make_inputs(module, problem, 0)
-    named = [
-        (name, value)
-        for name, value in zip(loading.forward_arguments(module), inputs, strict=False)
-        if isinstance(value, torch.Tensor)
-    ]
-    before = [(value._version, value.clone()) for _, value in named]
+    named = loading.name_tensors(module, problem, inputs)
+    before = [(value._version, value.clone()) for value in named.values()]
     with torch.no_grad():
         loading.build_model(module, "Model", problem)(*inputs)
     return tuple(
         name
-        for (name, value), (version, old) in zip(named, before, strict=True)
+        for (name, value), (version, old) in zip(named.items(), before, strict=True)
         if value._version != version
         or not torch.equal(as_computable(value).nan_to_num(), as_computable(old).nan_to_num())
     )

@@ -12,7 +12,6 @@ from types import ModuleType
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 from workbench.problems import loading
 from workbench.problems.inputs.integers import fake_inputs
@@ -79,12 +78,7 @@ def declared_dtypes(problem: Problem) -> dict[str, torch.dtype]:
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         inputs = fake_inputs(module, bare)
         model = fake_model(module.Model, module, bare)
-        found = {
-            name: leaf.dtype
-            for name, value in zip(loading.forward_arguments(module), inputs, strict=False)
-            for leaf in tree_leaves(value)
-            if isinstance(leaf, torch.Tensor)
-        }
+        found = {name: value.dtype for name, value in loading.name_tensors(module, bare, inputs).items()}
         return found | {name: value.dtype for name, value in loading.state_of(model).items()}
 
 
@@ -92,7 +86,8 @@ def fake_model(model: type[torch.nn.Module], init_from: ModuleType, problem: Pro
     """The model with fake parameters, cast as the real one would be. To be called under `FakeTensorMode`."""
     with converted_by_replacing():
         made = loading.construct(model, init_from)
-        return loading.set_mode(loading.cast_model(made, problem), problem)
+        made = loading.set_mode(loading.cast_model(made, problem), problem)
+        return loading.adapt_model(made, init_from, problem)
 
 
 @contextlib.contextmanager

@@ -161,7 +161,11 @@ def _inspect_held(problem: Problem, held: Problem, measured: Measured, search: S
 
 
 def _hold_windows(problem: Problem, full: _Full) -> Problem:
-    """The problem with strides, paddings, widths of pools, numbers of groups and the like set: they are no sizes."""
+    """The problem with what is no size set: strides, paddings, widths of pools, numbers of groups, lengths of lists of
+    tensors.
+    """
+    counts = tuple(ties.list_counts(problem).items())
+    problem = dataclasses.replace(problem, settings=(*problem.settings, *counts)) if counts else problem
     windows = numbers.list_windows(full.graph)
     names = cases.sizes(problem, 2) if windows else {}
     held = tuple((name, value) for name, value in names.items() if _is_window(problem, name, value, windows))
@@ -222,7 +226,7 @@ def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: 
     settings, case = variants.grow(problem, settings)
     module = loading.load_module(problem, case.settings)
     try:
-        graph, parameters = _trace(module, problem, loading.forward_arguments(module))
+        graph, parameters = _trace(module, problem)
     except Exception as error:
         raise loading.problem_error(problem, module, error, "the reference cannot be traced: ") from error
     _refuse_random(problem, graph)
@@ -273,33 +277,29 @@ def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
         )
 
 
-def _trace(
-    module: ModuleType, problem: Problem, arguments: tuple[str, ...]
-) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
+def _trace(module: ModuleType, problem: Problem) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
     """(the reference as ATen calls, specs of its parameters and buffers).
 
     Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`.
     """
-    return _graph(loading.build_model(module, "Model", problem), loading.make_inputs(module, problem, 0), arguments)
+    inputs = loading.make_inputs(module, problem, 0)
+    return _graph(loading.build_model(module, "Model", problem), inputs, loading.find_call(module, problem).names)
 
 
 def _trace_full(problem: Problem) -> _Full:
     module = loading.load_module(problem)
-    arguments = loading.forward_arguments(module)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             inputs = fake_inputs(module, problem)
             model = dtypes.fake_model(module.Model, module, problem)
-            found, state = _graph(model, inputs, arguments)
+            found, state = _graph(model, inputs, loading.find_call(module, problem).names)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
         return _Full()
     labels = [
         *(f"param:{name}" for name, _ in model.named_parameters()),
         *(f"buffer:{name}" for name, _ in model.named_buffers()),
     ]
-    given = tuple(
-        spec_of(name, value) for name, value in zip(arguments, inputs, strict=False) if isinstance(value, torch.Tensor)
-    )
+    given = tuple(spec_of(name, value) for name, value in loading.name_tensors(module, problem, inputs).items())
     return _Full(
         graph=_drop_reservations(found),
         values=(*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True))),

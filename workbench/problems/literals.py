@@ -8,8 +8,11 @@ Any other number is counted through: `x_n0`, `x_n1`. A name that is taken gets a
 from __future__ import annotations
 
 import ast
+import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 
 from workbench.problems.model_class import find_method
 from workbench.records import record
@@ -51,18 +54,22 @@ class _Place:
     label: str
     in_order: bool = True
     is_init: bool = False
+    may_be_shape: bool = False  # numbers alone may be extents: in a list of shapes that is assigned to a name
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the text's own -> their fields
 
 
 def find_literals(function: ast.FunctionDef, tree: ast.Module, fold: Fold) -> list[Literal]:
     """The literals in the values that a function makes, aside from numbers assigned to names, in the text's order."""
     arguments = _argument_names(tree, FUNCTIONS[function.name])
     is_init = function.name == "get_init_inputs"
-    places = dict(_list_places(function, arguments, is_init))
+    own = {node.name: _fields(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+    places = dict(_list_places(function, arguments, is_init, own))
     found: list[Literal] = []
     for root, place in places.items():
-        finder = _Finder(place, fold)
-        finder.visit(root)
-        found += finder.found
+        for item, part in _open_containers(root, dataclasses.replace(place, classes=own)):
+            finder = _Finder(part, fold)
+            finder.visit(item)
+            found += finder.found
     return sorted(found, key=lambda one: (one.node.lineno, one.node.col_offset))
 
 
@@ -91,36 +98,98 @@ def _assigned_label(node: ast.Assign | ast.AnnAssign | ast.Expr) -> str:
 def _argument_names(tree: ast.Module, method: str) -> list[str]:
     """Names of the arguments of a method of Model, without self."""
     found = find_method(tree.body, method)
-    return [] if found is None else [one.arg for one in (*found.args.args[1:], *found.args.kwonlyargs)]
+    if found is None:
+        return []
+    plain = [*found.args.posonlyargs, *found.args.args]
+    return [one.arg for one in (*plain[1:], *found.args.kwonlyargs)]
 
 
-def _list_places(function: ast.FunctionDef, arguments: list[str], is_init: bool) -> Iterator[tuple[ast.expr, _Place]]:
+def _list_places(
+    function: ast.FunctionDef, arguments: list[str], is_init: bool, classes: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[ast.expr, _Place]]:
     """(expression, its place) of each value that is returned, or assigned to a name on the way."""
     returned: dict[str, str] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Return) and node.value is not None:
-            for label, item in _returned_items(node.value, arguments):
+            for label, item in _returned_items(node.value, arguments, classes):
                 if isinstance(item, ast.Name):
-                    returned[item.id] = label
+                    returned.setdefault(item.id, label)
                 else:
                     yield item, _Place(label=label, is_init=is_init)
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             for target, value in _pairs(node.targets[0], node.value):
                 name = target.id if isinstance(target, ast.Name) else "value"
-                yield value, _Place(label=returned.get(name, name), is_init=is_init)
+                is_list = isinstance(value, (ast.List, ast.Tuple)) and name not in returned
+                yield value, _Place(label=returned.get(name, name), is_init=is_init, may_be_shape=is_list)
 
 
-def _returned_items(value: ast.expr, arguments: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
-    """(argument, expression) of a returned list, tuple or dictionary."""
+def _returned_items(
+    value: ast.expr, arguments: Sequence[str], classes: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, ast.expr]]:
+    """(argument, expression) of a returned list, tuple or dictionary, or of a named tuple of all arguments."""
     if isinstance(value, ast.Dict):
-        for key, item in zip(value.keys, value.values, strict=True):
-            yield (str(key.value) if isinstance(key, ast.Constant) else "value"), item
+        yield from zip(map(str, _keys(value)), value.values, strict=True)
+    elif isinstance(value, ast.Tuple) and _has_keywords(value, arguments):
+        for part in value.elts:
+            yield from _returned_items(part, arguments, classes)
     elif isinstance(value, (ast.List, ast.Tuple)):
         for number, item in enumerate(value.elts):
             yield (arguments[number] if number < len(arguments) else f"argument{number}"), item
+    elif _list_fields(value, classes) and {*_list_fields(value, classes)} <= {*arguments}:
+        yield from _class_items(value, _list_fields(value, classes))
     else:
         yield (arguments[0] if arguments else "value"), value
+
+
+def _has_keywords(value: ast.Tuple, arguments: Sequence[str]) -> bool:
+    """Whether it is a list of arguments by position and a dictionary of arguments by name."""
+    if len(value.elts) != 2:
+        return False
+    given, named = value.elts
+    return isinstance(given, (ast.List, ast.Tuple)) and isinstance(named, ast.Dict) and {*_keys(named)} <= {*arguments}
+
+
+def _fields(node: ast.ClassDef) -> list[str]:
+    """The fields of a dataclass or a named tuple."""
+    return [
+        item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    ]
+
+
+def _list_fields(node: ast.expr, classes: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """The fields of the class of which a call makes an instance; () for anything else."""
+    return classes.get(node.func.id, ()) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ()
+
+
+def _class_items(node: ast.expr, fields: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
+    """(field, expression) of each argument of a call that makes an instance."""
+    assert isinstance(node, ast.Call), "only a call has fields"
+    yield from zip(fields, node.args, strict=False)
+    yield from ((one.arg or "", one.value) for one in node.keywords)
+
+
+def _keys(node: ast.Dict) -> list[str | int]:
+    """The keys of a dictionary; numbers for those that are no constants."""
+    return [str(key.value) if isinstance(key, ast.Constant) else n for n, key in enumerate(node.keys)]
+
+
+def _open_containers(node: ast.expr, place: _Place) -> Iterator[tuple[ast.expr, _Place]]:
+    """The items of lists, tuples, dictionaries and calls of the text's own classes, each with a label of its own."""
+    items: list[tuple[str | int, ast.expr]] = []
+    if place.is_init:
+        pass
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        items = list(enumerate(node.elts))
+    elif isinstance(node, ast.Dict):
+        items = [*zip(_keys(node), node.values, strict=True)]
+    elif fields := _list_fields(node, place.classes):
+        items = [*_class_items(node, fields)]
+    if not items:
+        yield node, place
+    for key, item in items:
+        label = "_".join(filter(None, (place.label, re.sub(r"\W+", "_", str(key)))))
+        yield from _open_containers(item, dataclasses.replace(place, label=label))
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
@@ -140,7 +209,7 @@ class _Finder:
     def visit(self, node: ast.expr) -> None:
         """Take the number that a value is, or those inside it."""
         if self.fold(node) is not None:
-            if self.place.is_init:
+            if self.place.is_init or self.place.may_be_shape:
                 self.add(node, self.place.label)
             return
         self.descend(node, in_order=self.place.in_order)

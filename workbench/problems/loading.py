@@ -10,17 +10,21 @@ import importlib.machinery
 import inspect
 import linecache
 import mmap
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.errors import ProblemError
 from workbench.problems import with_settings
+from workbench.problems.inputs.adapted import adapt
+from workbench.problems.inputs.arguments import Call, read_call
+from workbench.problems.model_class import returns_nothing
 from workbench.records import Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
@@ -150,42 +154,59 @@ def find_line(error: BaseException, path: str) -> int | None:
 
 
 def cast(value: object, problem: Problem) -> object:
-    """Floating tensors in the problem's precision, if it casts; integers, bools and everything else as they are."""
+    """A floating tensor in the problem's precision, if it casts; integers, bools and everything else as they are."""
     dtype = DTYPES.get(problem.precision)
-
-    def convert(item: object) -> object:
-        return item.to(dtype) if isinstance(item, torch.Tensor) and item.is_floating_point() else item
-
-    return value if dtype is None else tree_map(convert, value)
+    return value.to(dtype) if dtype and isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def call_inputs(module: ModuleType, problem: Problem, device: str = "cpu") -> list[object]:
-    """What `get_inputs()` makes, by position of forward's arguments. A dictionary has values by argument.
+    """What `get_inputs()` makes as a flat list of tensors and plain values: the inputs of `find_call`'s form.
 
-    Arguments that a dictionary leaves out have their defaults. Tensors are moved to `device` and cast.
+    Tensors are moved to `device` and cast. One that is given twice is copied, so that each input is its own.
     """
-    made = module.get_inputs()
-    if isinstance(made, dict):
-        made = _by_position(module, made)
-    elif isinstance(made, torch.Tensor) or not isinstance(made, (list, tuple)):
-        made = [made]
+    inputs, _calls[module] = read_call(module.get_inputs(), _parameters(module))
+    seen: set[int] = set()
 
-    def move(item: object) -> object:
-        return item.to(device) if isinstance(item, torch.Tensor) and item.device.type != device else item
+    def take(value: object) -> object:
+        if not isinstance(value, torch.Tensor):
+            return value
+        own = value.clone() if id(value) in seen else value
+        seen.add(id(value))
+        return own.to(device) if own.device.type != device else own
 
-    return [cast(tree_map(move, value), problem) for value in made]
+    return [cast(take(value), problem) for value in inputs]
 
 
-def _by_position(module: ModuleType, given: dict[str, object]) -> list[object]:
-    """Values by the position of forward's arguments, those at the end that have defaults left out."""
-    arguments = list(inspect.signature(module.Model.forward).parameters.values())[1:]
-    unknown = sorted({*given} - {argument.name for argument in arguments})
-    missing = [one.name for one in arguments if one.name not in given and one.default is inspect.Parameter.empty]
-    if unknown or missing:
-        wrong = f"has no argument {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
-        raise ProblemError(f"get_inputs() returns a dictionary of forward's arguments, but forward {wrong}")
-    last = max((n for n, one in enumerate(arguments) if one.name in given), default=-1)
-    return [given.get(one.name, one.default) for one in arguments[: last + 1]]
+_calls: WeakKeyDictionary[ModuleType, Call] = WeakKeyDictionary()
+
+
+def find_call(module: ModuleType, problem: Problem, *, is_small: bool = False) -> Call:
+    """The form of forward's arguments. Where it is not known yet, `get_inputs()` makes tensors without memory.
+
+    It makes real ones if it needs their values, or if they are small: torch imports 500 modules for the others. Torch's
+    generators stay as they are.
+    """
+    if module not in _calls:
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices), torch.no_grad():
+            try:
+                with torch.device("cpu" if is_small else "meta") as device:
+                    call_inputs(module, problem, device.type)
+            except Exception:  # what the person's code raises without values
+                seed_generators(0)
+                call_inputs(module, problem)
+    return _calls[module]
+
+
+def name_tensors(module: ModuleType, problem: Problem, inputs: Sequence[object]) -> dict[str, torch.Tensor]:
+    """The tensors among the inputs of a call by name."""
+    named = zip(find_call(module, problem).names, inputs, strict=True)
+    return {name: value for name, value in named if isinstance(value, torch.Tensor)}
+
+
+def _parameters(module: ModuleType) -> dict[str, inspect.Parameter]:
+    """Parameters of forward without self."""
+    return dict(list(inspect.signature(module.Model.forward).parameters.items())[1:])
 
 
 def seed_generators(seed: int) -> None:
@@ -226,12 +247,32 @@ def lazy_zeros(spec: TensorSpec) -> torch.Tensor:
 
 
 def build_model(
-    module: ModuleType, name: str, problem: Problem, device: str = "cpu", *, init_from: ModuleType | None = None
+    module: ModuleType,
+    name: str,
+    problem: Problem,
+    device: str = "cpu",
+    *,
+    init_from: ModuleType | None = None,
+    changed: tuple[str, ...] | None = None,
 ) -> torch.nn.Module:
-    """The module's class `name` (Model or ModelNew) with the problem's init inputs, in its precision and mode."""
+    """The module's class `name` (Model or ModelNew) with the problem's init inputs, in its precision and mode.
+
+    It takes the inputs of a call as a flat list. If forward returns nothing, `changed` names what it changes.
+    """
     with torch.device(device):
         model = construct(getattr(module, name), init_from or module)
-    return set_mode(cast_model(model.to(device), problem), problem)
+    model = set_mode(cast_model(model.to(device), problem), problem)
+    return adapt_model(model, init_from or module, problem, changed)
+
+
+def adapt_model(
+    model: torch.nn.Module, module: ModuleType, problem: Problem, changed: tuple[str, ...] | None = None
+) -> torch.nn.Module:
+    """The model, which takes the inputs of a call as a flat list, and returns what it changes if forward returns
+    nothing.
+    """
+    call, nothing = find_call(module, problem), returns_nothing(problem.source)
+    return adapt(model, call, returns_nothing=nothing, changed=changed)
 
 
 def set_mode(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
@@ -256,8 +297,9 @@ def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.M
     )
     if missing:
         given = ", ".join(f"{name}={arguments[name]!r}" for name in missing)
+        wanted = ", ".join(missing)
         raise TypeError(
-            f"{model.__name__}.__init__ has to take {', '.join(missing)}, which get_init_inputs() gives it: {given}"
+            f"{model.__name__}.__init__ has to take {wanted}, sizes that get_init_inputs() gives it: {given}"
         )
     return model(**arguments)
 
@@ -314,16 +356,17 @@ def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def forward_arguments(module: ModuleType) -> tuple[str, ...]:
     """Names of forward's arguments, without self."""
-    return tuple(inspect.signature(module.Model.forward).parameters)[1:]
+    return tuple(_parameters(module))
 
 
-def plain_arguments(module: ModuleType, inputs: Sequence[object]) -> tuple[tuple[str, str, str], ...]:
-    """(name, type, value) of forward's arguments without a tensor: those given, then those left at their defaults."""
-    arguments = list(inspect.signature(module.Model.forward).parameters.values())[1:]
-    defaults = [one for one in arguments[len(inputs) :] if one.default is not inspect.Parameter.empty]
-    given = [*zip(arguments, inputs, strict=False), *((one, one.default) for one in defaults)]
+def plain_arguments(module: ModuleType, problem: Problem, inputs: Sequence[object]) -> tuple[tuple[str, str, str], ...]:
+    """(name, type, value) of forward's arguments that hold no tensor: those given, then those left out."""
+    names = find_call(module, problem).names
+    given = [(name, value) for name, value in zip(names, inputs, strict=True) if not isinstance(value, torch.Tensor)]
+    taken = {re.split(r"[.\[]", name)[0] for name in names}
+    left = [(name, one.default) for name, one in _parameters(module).items() if name not in taken]
     return tuple(
-        (one.name, type(value).__name__, repr(value)[:LONGEST_VALUE])
-        for one, value in given
-        if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(value))
+        (name, type(value).__name__, repr(value)[:LONGEST_VALUE])
+        for name, value in (*given, *left)
+        if value is not inspect.Parameter.empty
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import itertools
+import functools
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -47,18 +47,53 @@ def find_method(body: Sequence[ast.stmt], name: str) -> ast.FunctionDef | None:
     return next((item for item in _methods(body) if item.name == name), None)
 
 
-def default_texts(body: Sequence[ast.stmt]) -> tuple[tuple[str, str], ...]:
-    """(argument, text of its default) of the last arguments of the model's forward whose defaults are constants."""
-    method = find_method(body, "forward")
+@functools.lru_cache(maxsize=64)
+def returns_nothing(source: str) -> bool:
+    """Whether the text has the model's forward, and that returns no value."""
+    method = find_method(ast.parse(source).body, "forward")
     if method is None:
-        return ()
-    plain = [*method.args.posonlyargs, *method.args.args]
-    pairs = [
-        *zip(plain[len(plain) - len(method.args.defaults) :], method.args.defaults, strict=True),
-        *zip(method.args.kwonlyargs, method.args.kw_defaults, strict=True),
-    ]
-    last = list(itertools.takewhile(lambda pair: isinstance(pair[1], ast.Constant), reversed(pairs)))
-    return tuple((one.arg, ast.unparse(value)) for one, value in reversed(last) if value is not None)
+        return False
+    waiting: list[ast.AST] = [*method.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
+            continue
+        if isinstance(node, ast.Return) and not (node.value is None or _is_none(node.value)):
+            return False
+        waiting += ast.iter_child_nodes(node)
+    return True
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+@functools.lru_cache(maxsize=64)
+def signature_of(source: str) -> str:
+    """The parameters of the model's forward after self, without annotations; "" if the text does not have it.
+
+    A default that is no literal may be a name that only this text has; it is None instead.
+    """
+    method = find_method(ast.parse(source).body, "forward")
+    if method is None:
+        return ""
+    given = method.args
+    own = [*given.posonlyargs, *given.args][:1]
+    for one in [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]:
+        one.annotation = None
+    given.defaults = [_literal_or_none(value) for value in given.defaults]
+    given.kw_defaults = [value and _literal_or_none(value) for value in given.kw_defaults]
+    for group in (given.posonlyargs, given.args):
+        group[:] = [one for one in group if one not in own]
+    return ast.unparse(given)
+
+
+def _literal_or_none(value: ast.expr) -> ast.expr:
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return ast.Constant(None)
+    return value
 
 
 def init_source(source: str) -> str:

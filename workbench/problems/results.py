@@ -40,7 +40,9 @@ def flatten_result(result: object) -> Named:
         if len(found) > LIMIT:
             raise ProblemError(f"forward returns more than {LIMIT} tensors")
     if not found:
-        raise ProblemError("forward returns no tensor, so there is nothing to compare")
+        changed = ", and changes none of its inputs and buffers" if result is None else ""
+        what = "returns nothing" if result is None else "returns no tensor"
+        raise ProblemError(f"forward {what}{changed}, so there is nothing to compare")
     return found
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
@@ -186,9 +185,9 @@ def describe_sizes(
         pairs = {f"{part}[{len(before[part]) - 1}]" for part in parts if part in before}
         if {*extents} <= pairs:
             continue
-        run = [int(str(dict(case.settings).get(name, value))) for case in found if case.name != "full"] or [value]
-        varied = len({*run}) > 1
-        why = "" if varied else _explain(problem, group, notes, run[0])
+        taken = {dict(case.settings).get(name, value) for case in found if case.name != "full"} or {value}
+        varied = len(taken) > 1
+        why = "" if varied else _explain(problem, group, notes, int(str(taken.pop())))
         sizes.append(Size(name=name, value=value, tied=group[1:], extents=extents, varied=varied, why=why))
     return tuple(sizes)
 
@@ -204,6 +203,21 @@ def list_attributes(problem: Problem) -> dict[str, int]:
         after = _extents(problem, changed)
         if before and before.keys() == after.keys() and before == after:
             found[name] = value
+    return found
+
+
+def list_counts(problem: Problem) -> dict[str, int]:
+    """Numbers of the text, and their values, that decide how many tensors forward takes: the length of a list."""
+    module = loading.load_module(problem)
+    if not _extents(problem, ()) or loading.find_call(module, problem).is_flat:
+        return {}
+    names, found = loading.find_call(module, problem).names, {}
+    for name, value in cases.sizes(problem, 2).items():
+        changed = ((name, _other(value)),)
+        if _extents(problem, changed):
+            other = loading.load_module(problem, changed)
+            if loading.find_call(other, problem).names != names:
+                found[name] = value
     return found
 
 
@@ -229,10 +243,9 @@ def _extents(problem: Problem, settings: Settings) -> Extents:
     try:
         module = loading.load_module(problem, settings)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            for name, value in zip(loading.forward_arguments(module), fake_inputs(module, problem), strict=False):
-                leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-                labels = [name] if len(leaves) == 1 else [f"{name}.{n}" for n in range(len(leaves))]
-                found |= {label: tuple(leaf.shape) for label, leaf in zip(labels, leaves, strict=True)}
+            inputs = fake_inputs(module, problem)
+            given = loading.name_tensors(module, problem, inputs)
+            found |= {name: tuple(value.shape) for name, value in given.items()}
             state = loading.state_of(fake_model(module.Model, module, problem))
             found |= {name: tuple(value.shape) for name, value in state.items()}
     except Exception:  # the person's code raises what it likes at sizes that it was not written for

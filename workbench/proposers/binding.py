@@ -12,8 +12,9 @@ from workbench.errors import UserError
 from workbench.language import Binding, Call, Program, Stage, format_program, parse
 from workbench.language.ir import Operand
 from workbench.problems import PROBLEM_NAMES
-from workbench.problems.model_class import default_texts
+from workbench.problems.model_class import signature_of
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.recognition.arguments import list_unpacked, name_inputs
 from workbench.proposers.recognition.graph import python_expression
 from workbench.records import Candidate, Facts, Problem
 
@@ -64,6 +65,7 @@ def _complete_stage(stage: Stage, found: Computation, arch: str) -> Stage:
 
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
     """The binding of a computation's tensors to the problem's module."""
+    unpacked, facts = list_unpacked(facts), name_inputs(facts)
     return Binding(
         init_source=facts.init_source,
         forward_arguments=facts.forward_arguments,
@@ -72,7 +74,8 @@ def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
         axes=_count_axes(facts, found),
         tensors=_bind_tensors(facts, found),
         form=facts.form or "*",
-        defaults=default_texts(ast.parse(problem.source).body),
+        signature=signature_of(problem.source),
+        unpacked=unpacked,
     )
 
 

@@ -23,6 +23,7 @@ from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
 from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
 from workbench.proposers.program_settings import find_earlier_changes, settings_of
 from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
+from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 from workbench.protocols import PLAIN, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, Version
@@ -213,10 +214,11 @@ def list_rungs(ask: Ask) -> tuple[Computation, tuple[Rung, ...]]:
 
     Raises `Unrecognised`, which says what the planner cannot write.
     """
-    found = recognise(ask.facts)
-    if (reason := find_unequal_heads(ask.facts)) is not None:
+    facts = name_inputs(ask.facts)
+    found = recognise(facts)
+    if (reason := find_unequal_heads(facts)) is not None:
         raise Unrecognised(reason)
-    context = Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=ask.facts)
+    context = Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=facts)
     rungs = ladder(context)
     if not rungs:
         raise Unrecognised(explain_no_rung(context))

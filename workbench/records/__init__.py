@@ -25,7 +25,18 @@ from workbench.records.launch import (
 )
 from workbench.records.lesson import Lesson, LessonOutcome
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, TorchWork, WrongValues
-from workbench.records.problem import Case, Degeneracy, Facts, Opened, Operation, Problem, Size, TensorSpec, Work
+from workbench.records.problem import (
+    NOTHING,
+    Case,
+    Degeneracy,
+    Facts,
+    Opened,
+    Operation,
+    Problem,
+    Size,
+    TensorSpec,
+    Work,
+)
 from workbench.records.profile import (
     Energy,
     EnergyEstimate,
@@ -39,6 +50,7 @@ from workbench.records.profile import (
 from workbench.records.proposal import Candidate, Exchange, Proposal
 
 __all__ = [
+    "NOTHING",
     "NO_ROOM",
     "Advice",
     "Ask",

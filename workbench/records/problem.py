@@ -8,6 +8,8 @@ from dataclasses import field
 
 from workbench.records.base import LATER, Mode, Precision, Provenance, Settings, record
 
+NOTHING = "None"  # the form of the result of a forward that returns nothing
+
 
 @record
 class Problem:
@@ -145,10 +147,19 @@ class Facts:
     # the graph traced at the full case; it may differ: 1 / sqrt(64) for 1 / sqrt(8), a slice for a whole tensor
     full_graph: tuple[Operation, ...] = ()
     sizes: tuple[Size, ...] = field(default=(), metadata=LATER)
-    # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors
+    # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors;
+    # NOTHING if it changes inputs or buffers and returns nothing: these are then the outputs, under their names
     form: str = field(default="", metadata=LATER)
     # forward's arguments that hold no tensor, at full size: ("pos", "int", "17"); defaults too
     plain_arguments: tuple[tuple[str, str, str], ...] = field(default=(), metadata=LATER)
+
+    @property
+    def has_eight_bits(self) -> bool:
+        """Whether any value of the reference is a float of 8 bits."""
+        given = (*self.parameters, *self.cases[-1].inputs, *self.cases[-1].outputs)
+        return any(
+            spec.dtype.startswith("float8") for spec in (*given, *(one for op in self.graph for one in op.result))
+        )
 
     def size_values(self, case: str) -> dict[str, int]:
         """Each size's value in a case, by name."""

@@ -19,6 +19,8 @@ from workbench.store import Store
 NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f-\x9f][^/\\\x00-\x1f\x7f-\x9f]*")
 LONGEST_NAME = 200  # bytes; file systems take 255, and a number may be added
 
+EIGHT_BITS = "sm_90a"  # the architecture for floats of 8 bits, which sm_80 cannot convert
+
 
 def default_root() -> Path:
     """The folder of sessions: $CUTEGEN_ROOT, else .cutegen in the current folder."""
@@ -46,11 +48,11 @@ def make_store(
         check_name(name)
     found = problems.load(problem) if isinstance(problem, str) else problem
     device = choose_device(executor, device)
-    arch = arch or devices.default_arch(executor.default_arch, device)
-    devices.check_arch(device, arch)
+    devices.check_arch(device, arch or devices.default_arch(executor.default_arch, device))
     if facts is None:
         opened = WorkerInspector().open(found)
         found, facts = opened.problem, opened.facts
+    arch = arch or devices.default_arch(EIGHT_BITS if facts.has_eight_bits else executor.default_arch, device)
     executor.admit(found, facts, device)
     base = Path(root) if root is not None else default_root()
     folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))

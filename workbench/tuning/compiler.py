@@ -108,7 +108,7 @@ def compile_for(plan: TuningPlan, case: str, module: ModuleType) -> None:
     with torch.device("meta"):
         model = loading.construct(module.ModelNew, reference)
     model = loading.set_mode(model.to_empty(device="cpu").requires_grad_(False), plan.problem)
-    model = loading.cast_model(model, plan.problem)
+    model = loading.adapt_model(loading.cast_model(model, plan.problem), reference, plan.problem)
     with torch.no_grad(), compiled_store.HeldFunction.hold_all():
         model(*(loading.cast(loading.lazy_zeros(item), plan.problem) for item in specs.inputs))
 

@@ -236,7 +236,7 @@ class Worker:
 
         def keep(output: list[torch.Tensor]) -> None:
             if last:
-                spoil(last.pop())
+                spoil(last.pop(), data.inputs)
             last.append(output)
 
         with self.time_phase("first"):
@@ -254,7 +254,7 @@ class Worker:
         with self.time_phase("check"):
             got = last.pop()
             self._check(plan, got, data, fields)
-            spoil(got)
+            spoil(got, data.inputs)
         if samples and fields["correct"]:
             fields |= timing_fields(samples)
 

@@ -26,6 +26,7 @@ from workbench.proposers.ladders import Context, Rung, ladder
 from workbench.proposers.ladders.products import WGMMA
 from workbench.proposers.planner import list_program_stages, write_program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.recognition.arguments import name_inputs
 from workbench.records import Facts, Problem
 from workbench.wire import Json
 
@@ -119,7 +120,8 @@ def plan_recognised(
         found = recognise(facts)
     except Unrecognised as reason:
         return str(reason)
-    ladder_rungs = ladder(Context(found=found, precision=place.precision, arch=arch, device=device, facts=facts))
+    named = name_inputs(facts)
+    ladder_rungs = ladder(Context(found=found, precision=place.precision, arch=arch, device=device, facts=named))
     steps = [canonical(write_program(found, rung, arch)) for rung in ladder_rungs]
     rungs = list({code(step): step for step in reversed(steps)}.values())[::-1]
     binding = binding_of(problem, facts, found)

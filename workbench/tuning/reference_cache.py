@@ -121,8 +121,11 @@ def set_tf32(plan: TuningPlan) -> None:
     torch.backends.cudnn.allow_tf32 = allowed
 
 
-def spoil(values: list[torch.Tensor]) -> None:
-    """Overwrite results, so that a kernel which writes nothing cannot return an old one from the same memory."""
+def spoil(values: list[torch.Tensor], inputs: list[Value]) -> None:
+    """Overwrite results, so that a kernel which writes nothing cannot return an old one from the same memory. Views of
+    inputs stay.
+    """
+    given = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in given:
             value.detach().fill_(float("nan") if value.is_floating_point() else -1)

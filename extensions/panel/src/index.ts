@@ -24,6 +24,7 @@ class View {
   private chosenFor = "";
   private deciding: number | null = null;
   private gone = false;
+  private readonly unseen = new Set<"versions" | "log">();
   private readonly title = element("h2");
   private readonly about = element("p", { class: "cg-quiet cg-about" });
   private readonly status = element("p", { class: "cg-status", role: "status", "aria-live": "polite" });
@@ -37,7 +38,7 @@ class View {
   private readonly reason = element("input", { type: "text", "aria-label": "Reason for the decision", placeholder: "reason (kept with the decision)" });
   private readonly chosenNote = element("span", { class: "cg-quiet" });
   private readonly proposal = element("p", { class: "cg-proposal" });
-  private readonly versions = section("Versions", "versions");
+  readonly versions = section("Versions", "versions");
   private readonly choices = section("Choices, side by side", "choices");
   private readonly diff = section("Diff", "diff");
   private readonly search = section("Search", "search");
@@ -146,7 +147,8 @@ class View {
     setText(this.title, `${state.problem}: session ${state.session}`);
     setText(this.about, `${state.executor}, ${state.arch}, rates of ${state.device}; ${cost(state)}`);
     this.versions.body.replaceChildren(versionTree(state, this.send));
-    this.showSelected();
+    this.unseen.add("versions");
+    this.reveal();
     this.modelTools.hidden = !state.llm;
     this.modelForm.show(state);
     this.choices.box.hidden = state.choices.length === 0;
@@ -161,14 +163,24 @@ class View {
     this.followDecision(state);
   }
 
-  // The selected version is in view of its list, which scrolls by itself and does not move the page.
-  private showSelected(): void {
+  // What is out of view has no layout in a notebook, and cannot be scrolled: it waits until it is seen.
+  reveal(): void {
+    if (!this.root.checkVisibility({ contentVisibilityAuto: true })) return;
+    if (this.unseen.has("versions")) this.showSelected();
+    if (this.unseen.delete("log")) this.log.body.scrollTop = this.log.body.scrollHeight;
+  }
+
+  // The selected version is in view of its list, which scrolls by itself and does not move the page. Rows get their height when they come into view, so it looks again.
+  private showSelected(tries = 3): void {
     const list = this.versions.body;
-    const item = list.querySelector<HTMLElement>("[aria-current]");
-    if (!item) return;
-    const above = item.offsetTop - list.offsetTop;
-    if (above < list.scrollTop) list.scrollTop = above;
-    else if (above + item.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = above + item.offsetHeight - list.clientHeight;
+    const item = list.querySelector("[aria-current]")?.getBoundingClientRect();
+    const box = list.getBoundingClientRect();
+    const away = !item ? 0 : item.top < box.top ? item.top - box.top - 1 : Math.max(item.bottom - box.bottom + 1, 0);
+    if (away === 0) this.unseen.delete("versions");
+    else {
+      list.scrollTop += away;
+      if (tries > 0) requestAnimationFrame(() => this.showSelected(tries - 1));
+    }
   }
 
   private showBusy(message: string): void {
@@ -264,7 +276,8 @@ class View {
     setText(this.status, (live.busy && live.progress.message) || live.message.text || "ready");
     this.status.classList.toggle("cg-error", live.message.kind === "error" && !live.busy);
     this.log.body.replaceChildren(log(live));
-    this.log.body.scrollTop = this.log.body.scrollHeight;
+    this.unseen.add("log");
+    this.reveal();
     if (live.closed) this.showClosed();
   }
 
@@ -308,6 +321,9 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   search();
   live();
   el.append(view.root);
+  const reveal = () => void requestAnimationFrame(() => view.reveal());
+  const observers = [new IntersectionObserver(reveal), new ResizeObserver(reveal)];
+  for (const one of observers) one.observe(view.versions.body);
   outbox.send({ command: "hello" });
   return () => {
     model.off("change:state", state);
@@ -315,6 +331,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     model.off("change:search", search);
     model.off("comm_live_update", gone);
     release();
+    for (const one of observers) one.disconnect();
     outbox.close();
     view.root.remove();
   };

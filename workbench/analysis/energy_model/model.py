@@ -109,7 +109,7 @@ def describe_fit(device: Device) -> str:
     model = load_model()
     if model is None:
         return UNFITTED
-    fit = f"coefficients fitted to {model.rows} kernels of {model.problems} problems, measured on a {model.fitted_on}"
+    fit = f"coefficients fitted to {model.rows} kernels of {model.problems} problems, measured on {model.fitted_on}"
     if _factor(model, device.name) == 1.0:
         return fit
     return f"{fit}; for {device.name} intervals are {ELSEWHERE:g} times as wide (inferred), on a logarithmic scale"

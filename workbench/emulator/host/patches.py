@@ -60,9 +60,17 @@ class Patches:
         self.undo: list[Callable[[], None]] = []
 
     def set(self, owner: object, name: str, value: object) -> object:
-        """Replace an attribute and return the old one."""
+        """Replace an attribute and return the old one.
+
+        A property that can be deleted is not read, because it may ask the driver (CuTe DSL's `arch`); undoing deletes
+        what was set.
+        """
         missing = object()
-        old = owner.__dict__.get(name, missing) if isinstance(owner, type) else getattr(owner, name, missing)
+        found = getattr(type(owner), name, None)
+        if isinstance(found, property) and found.fdel is not None:
+            old: object = missing
+        else:
+            old = owner.__dict__.get(name, missing) if isinstance(owner, type) else getattr(owner, name, missing)
         setattr(owner, name, value)
         self.undo.append(lambda: delattr(owner, name) if old is missing else setattr(owner, name, old))
         return old

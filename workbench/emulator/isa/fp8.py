@@ -54,7 +54,7 @@ def convert(ins: Instruction) -> Fn:
         def widen(b: Batch, i: Lanes) -> None:
             pair = get(b, i)
             low, high = (
-                np.fmax(table[part], floor).astype(np.float16).view(np.uint16).astype(np.uint32)
+                np.where(table[part] < floor, floor, table[part]).astype(np.float16).view(np.uint16).astype(np.uint32)
                 for part in (pair & np.uint16(0xFF), pair >> np.uint16(8))
             )
             put(b, i, low | (high << np.uint32(16)))

@@ -12,75 +12,30 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from workbench.analysis import steadiness
 from workbench.errors import ProblemError
 from workbench.executors.gpu.contestants import CALLS, REFERENCES, Contestant, compare_contestants, summarise
 from workbench.executors.gpu.memory import preallocate
+from workbench.executors.gpu.rounds import (
+    MOST_TIMING_S,
+    Hold,
+    RunResult,
+    Turn,
+    WrongResult,
+    hold_nothing,
+    round_shape,
+)
 from workbench.executors.jobs.rpc import Channel, Ended, derive_seed, draw_seed
-from workbench.executors.jobs.trials import count_calls, gpu_trials, input_seed
-from workbench.records import Check, DeviceState, Failure, Job, Ratio, Timing, record
+from workbench.executors.jobs.trials import count_calls, gpu_trials, input_seed, is_large
+from workbench.records import Check, DeviceState, Failure, Job, Timing
 from workbench.wire import Json, from_plain, to_plain
 
-ROUNDS = 8
 WARM_UP = 4
-KEPT_TIMED = 2  # timed samples whose outputs are checked, drawn for each run
+KEPT_TIMED = 2  # timed samples whose outputs are checked, drawn for each run; one of large tensors
 GRAPH_BELOW_S = 50e-6  # a shorter call is timed in a graph: two events are a few percent of it
 PADS = 32  # memory is displaced by up to so many pages from round to round
-
-
-class Hold(Protocol):
-    """Holds the device during a block, alone or shared (turns.py)."""
-
-    def __call__(self, *, shared: bool = False) -> AbstractContextManager[None]:
-        """The context manager of the block."""
-
-
-def hold_nothing(*, shared: bool = False) -> AbstractContextManager[None]:
-    """For a device that nobody else uses."""
-    return nullcontext()
-
-
-class WrongResult(Exception):
-    """A checked result is wrong, or could not be read. The run is over."""
-
-    def __init__(self, failure: Failure | None = None) -> None:
-        super().__init__(failure.message if failure else "wrong result")
-        self.failure = failure
-
-
-@record
-class Turn:
-    """One turn of a contestant: `size` samples in round `number`, of which those in `kept` are checked."""
-
-    case: str
-    model_seed: int
-    method: str
-    size: int
-    kept: frozenset[int]
-    number: int
-
-
-@dataclass(slots=True)
-class RunResult:
-    """Checks, times and ratios of a run."""
-
-    checks: list[Check] = field(default_factory=list)
-    timings: dict[str, Timing] = field(default_factory=dict)
-    ratios: tuple[Ratio, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    phases: dict[str, float] = field(default_factory=dict)
-    failure: Failure | None = None
-
-
-def round_shape(job: Job) -> tuple[int, int]:
-    """Rounds, and samples of each contestant in a round: at least `timed_calls` in all."""
-    rounds = max(min(ROUNDS, job.timed_calls), 1)
-    return rounds, -(-job.timed_calls // rounds)
 
 
 class Run:
@@ -89,6 +44,8 @@ class Run:
     `root` is the candidate's folder; `look` gives the state of the device. `hold()` holds the device alone,
     `hold(shared=True)` against those that hold it alone (turns.py). The rival's first call is made beside the
     candidate's trials, or after them if the tensors are so large that they have to use the memory `in_turns`.
+    `small` is another process of the candidate, with its folder: it makes the trials of the cases that are not timed,
+    while the candidate's process compiles for the timed one.
     """
 
     def __init__(
@@ -99,12 +56,16 @@ class Run:
         referee: Channel,
         rival: Channel | None = None,
         *,
+        small: tuple[Channel, Path] | None = None,
         look: Callable[[], DeviceState | None],
         hold: Hold = hold_nothing,
         busy_before: bool = True,
         in_turns: bool = False,
     ) -> None:
         self.in_turns = in_turns
+        self.small = small
+        self.small_is_done = small is None
+        self.sent: dict[tuple[str, int], int] = {}  # seeds of trials that were begun ahead, by case and number
         self.job, self.root, self.candidate, self.referee, self.rival = job, root, candidate, referee, rival
         self.look, self.hold, self.busy_before = look, hold, busy_before
         self.about: Json = {}  # the referee's device and versions
@@ -115,14 +76,22 @@ class Run:
         self.probes: list[float] = []
         self.quiet_s: float | None = None
         self.compiles = False  # whether torch.compile takes part
+        self.shape, self.calls = round_shape(job), CALLS  # of the rounds; whole calls in each
         self.carried = False  # whether the outputs of a call depend on the calls before
 
     def run(self) -> RunResult:
         """Run trials and timing at every case. Stops at the first wrong result."""
         known = {case.name for case in self.job.facts.cases}
+        timed = self.job.cases[-1]
+        if self.small is not None:
+            self._begin_trial(timed, 0, ahead=True)
+        if self.job.timed_calls and timed in known and not self.in_turns:
+            self._try_rival(timed)  # it compiles meanwhile
         try:
             for case in (name for name in self.job.cases if name in known):
                 start = time.perf_counter()
+                if case == self.job.cases[-1]:
+                    self._end_small()
                 model_seed = self.run_trials(case)
                 self._add_phase("trials", start)
                 if self.job.timed_calls and case == self.job.cases[-1]:
@@ -143,22 +112,39 @@ class Run:
     def run_trials(self, case: str) -> int:
         """Run every trial of a case and check it before the next. Returns the seed of the last parameters."""
         model_seed = 0
-        timed = case == self.job.cases[-1]
-        if self.job.timed_calls and timed and not self.in_turns:
-            self._try_rival(case)  # it compiles meanwhile
+        candidate, _ = self._seat(case)
         for trial in gpu_trials(self.job, case):
-            model_seed = draw_seed()
-            calls = count_calls(self.job, case, trial)
-            self.candidate.send({"do": "trial", "case": case, "seed": model_seed, "calls": calls})
+            model_seed = self.sent.pop((case, trial), 0) or self._begin_trial(case, trial)
             if not self.about:
                 self._open(case)
                 self._compile_reference(beside=True)
-            if self.candidate.recv().get("refused"):  # the candidate's reply has the words
+            if candidate.recv().get("refused"):  # the candidate's reply has the words
                 continue
-            inputs = [input_seed(model_seed, call) for call in range(calls)]
+            inputs = [input_seed(model_seed, call) for call in range(count_calls(self.job, case, trial))]
             with self.hold(shared=True):
                 self._check(case, trial, model_seed, inputs, timed=False, call=0)
         return model_seed
+
+    def _seat(self, case: str) -> tuple[Channel, Path]:
+        """The process of the candidate for a case, and its folder."""
+        if self.small is not None and case != self.job.cases[-1]:
+            return self.small
+        return self.candidate, self.root
+
+    def _begin_trial(self, case: str, trial: int, *, ahead: bool = False) -> int:
+        """Let the candidate make the calls of a trial. Returns the seed of its parameters."""
+        seed = draw_seed()
+        calls = count_calls(self.job, case, trial)
+        self._seat(case)[0].send({"do": "trial", "case": case, "seed": seed, "calls": calls})
+        if ahead:
+            self.sent[case, trial] = seed
+        return seed
+
+    def _end_small(self) -> None:
+        """The cases that are not timed are done: their process leaves the device."""
+        if self.small is not None and not self.small_is_done:
+            self.small[0].call({"do": "end"})
+        self.small_is_done = True
 
     def _try_rival(self, case: str) -> None:
         if self.rival is not None:
@@ -169,7 +155,8 @@ class Run:
         """While the candidate compiles, start the referee's context and allocate files for the outputs."""
         self.referee.send({"do": "open", "job": to_plain(self.job)})
         preallocate(
-            self.root / "scratch" / "out", next(one.outputs for one in self.job.facts.cases if one.name == case)
+            self._seat(case)[1] / "scratch" / "out",
+            next(one.outputs for one in self.job.facts.cases if one.name == case),
         )
         self.about = self.referee.recv()
         if "error" in self.about:
@@ -177,12 +164,13 @@ class Run:
 
     def _check(self, case: str, trial: int, model_seed: int, input_seeds: list[int], *, timed: bool, call: int) -> None:
         start = time.perf_counter()
-        self.candidate.send({"do": "hand", "call": call})  # meanwhile the referee computes what is right
+        candidate, root = self._seat(case)
+        candidate.send({"do": "hand", "call": call})  # meanwhile the referee computes what is right
         of = {"case": case, "model_seed": model_seed, "input_seeds": input_seeds, "timed": timed}
         said = self.referee.call({"do": "expect", **of})
-        self.candidate.recv()
+        candidate.recv()
         if "error" not in said:
-            place = {"root": str(self.root), "relative": "scratch/out"}
+            place = {"root": str(root), "relative": "scratch/out"}
             said |= self.referee.call({"do": "check", "case": case, "trial": trial, "timed": timed, **place})
         self._add_phase("checks", start)
         if "memory" in said:
@@ -213,6 +201,9 @@ class Run:
     def time_case(self, case: str, model_seed: int) -> None:
         """Warm up, choose the method, run rounds; with events if a graph does not work for all contestants."""
         players = self._warm_up_contestants(case, model_seed)
+        self.shape = round_shape(self.job, sum(player.sample_s for player in players))
+        slowest_s = sum(player.estimate_s for player in players)
+        self.calls = CALLS if CALLS * self.shape[0] * slowest_s <= MOST_TIMING_S else 1
         method, why = self._choose_method(players), ""
         if method == "graph":
             why = self._run_rounds(case, model_seed, players, "graph")
@@ -235,7 +226,10 @@ class Run:
                 if player.name == "parent" and self.in_turns:
                     self._try_rival(case)
                 of = {"case": case, "model_seed": model_seed} if player.name in REFERENCES else {}
+                start = time.perf_counter()
                 said = player.ask(request | of)
+                if player.name != "parent":  # which may still compile
+                    player.sample_s = (time.perf_counter() - start) / WARM_UP
                 player.channel.call({"do": "rest"})
             except Ended as ended:
                 if player.name != "parent":
@@ -279,8 +273,9 @@ class Run:
 
     def _run_rounds(self, case: str, model_seed: int, players: list[Contestant], method: str) -> str:
         """Run all rounds with one method. Returns the reason if the method cannot be used, else ""."""
-        rounds, size = round_shape(self.job)
-        kept = {divmod(n, size) for n in self.rng.sample(range(rounds * size), min(KEPT_TIMED, rounds * size))}
+        rounds, size = self.shape
+        checked = min(1 if is_large(self.job, case) else KEPT_TIMED, rounds * size)
+        kept = {divmod(n, size) for n in self.rng.sample(range(rounds * size), checked)}
         probes: list[float] = []
         for player in players:
             player.start_again()
@@ -344,15 +339,14 @@ class Run:
 
     def _take_calls(self, player: Contestant) -> str:
         """Time a few calls as a model sees them. Returns the reason if that fails, else ""."""
-        said = player.ask({"do": "call_times", "seed": draw_seed(), "count": CALLS})
+        said = player.ask({"do": "call_times", "seed": draw_seed(), "count": self.calls})
         player.called += map(float, said.get("taken", ()))
         return str(said.get("error", ""))
 
     def _summarise(self, case: str, players: list[Contestant], method: str) -> None:
-        size = round_shape(self.job)[1]
-        cold = self.job.cold_l2
+        size, cold = self.shape[1], self.job.cold_l2
         for player in players:
-            found = summarise(player, size)
+            found = summarise(player, size, self.calls)
             self.result.timings[player.name] = Timing(
                 case=case,
                 device=str(self.about.get("gpu", "")),
@@ -382,4 +376,4 @@ class Run:
                 call_low_s=found.calls[1],
                 call_high_s=found.calls[2],
             )
-        self.result.ratios = compare_contestants(players, size)
+        self.result.ratios = compare_contestants(players, size, self.calls)

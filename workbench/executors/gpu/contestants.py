@@ -11,7 +11,7 @@ from workbench.executors.jobs.rpc import Channel
 from workbench.records import Ratio
 from workbench.wire import Json
 
-CALLS = 3  # timed as a model sees them, of each contestant in each round
+CALLS = 3  # timed as a model sees them, of each contestant in each round; one where a call is slow
 REFERENCES = ("eager", "compiled")  # the referee has these programs
 
 
@@ -22,6 +22,7 @@ class Contestant:
     name: str
     channel: Channel
     estimate_s: float = 0.0
+    sample_s: float = 0.0  # seconds that a sample takes with all that belongs to it, such as drawing its inputs
     host_s: list[float] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
     walls: list[float] = field(default_factory=list)
@@ -55,12 +56,12 @@ class Summary:
     launch_overhead_s: float
 
 
-def summarise(player: Contestant, size: int) -> Summary:
-    """What the samples of a contestant say; `size` of its kernels' samples are of one round."""
+def summarise(player: Contestant, size: int, calls: int = CALLS) -> Summary:
+    """What the samples of a contestant say; a round has `size` of its kernels and `calls` whole calls."""
     spread, resolution = statistics.BETWEEN_RUNS, statistics.EVENT_S / player.calls
     return Summary(
         kernels=statistics.median_interval(player.samples, size, between_runs=spread, resolution_s=resolution),
-        calls=statistics.median_interval(player.called, CALLS, between_runs=spread)
+        calls=statistics.median_interval(player.called, calls, between_runs=spread)
         if player.called
         else (None, None, None),
         wall_ratio=_median(player.walls),
@@ -68,14 +69,14 @@ def summarise(player: Contestant, size: int) -> Summary:
     )
 
 
-def compare_contestants(players: Sequence[Contestant], size: int) -> tuple[Ratio, ...]:
+def compare_contestants(players: Sequence[Contestant], size: int, calls: int = CALLS) -> tuple[Ratio, ...]:
     """The speed-ups of the first contestant over each other one, by the times of kernels and by those of calls."""
     first, *others = players
     found = []
     for player in others:
         found.append(_compare(player, "kernels", (player.samples, first.samples), size))
         if player.called and first.called:
-            found.append(_compare(player, "calls", (player.called, first.called), CALLS))
+            found.append(_compare(player, "calls", (player.called, first.called), calls))
     return tuple(found)
 
 

@@ -14,23 +14,33 @@ from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.executors.gpu import telemetry
-from workbench.executors.gpu.benchmark import Run, RunResult
+from workbench.executors.gpu.benchmark import Run
 from workbench.executors.gpu.memory import check_fits, choose_folder, needs_turns
 from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no_gpu
 from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
+from workbench.executors.gpu.rounds import RunResult
 from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import Server, server
 from workbench.executors.jobs.folder import JOB_PREFIX, candidate_outcome, disk_limit, prepare
 from workbench.executors.jobs.rpc import Ended, Gone
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
-from workbench.records import Event, Facts, Failure, Job, Outcome, Problem
+from workbench.records import Event, Facts, Failure, Job, Outcome, Problem, record
 from workbench.wire import Json, content_hash
 
 QUIET_S = 3.0  # NVML's utilisation covers less time, so after so many seconds it shows no run of ours
 ENDING_S = 10.0  # that a process may take to end after it closed its connection (inferred: under 1 s with a GPU)
 _POOL = RefereePool()
 _last_run = [float("-inf")]
+
+
+@record
+class Candidates:
+    """The confined processes of a run: the candidate's, another one for `small` cases, the rival's."""
+
+    candidate: WorkerProcess
+    small: WorkerProcess | None
+    rival: WorkerProcess | None
 
 
 def _wait_for_device(context: RunContext) -> None:
@@ -87,21 +97,23 @@ class GpuExecutor(Executor):
         try:
             with (
                 tempfile.TemporaryDirectory(prefix=JOB_PREFIX, dir=place, ignore_cleanup_errors=True) as name,
+                tempfile.TemporaryDirectory(prefix=JOB_PREFIX, dir=place, ignore_cleanup_errors=True) as small,
                 tempfile.TemporaryDirectory(prefix="cutegen-rival-", ignore_cleanup_errors=True) as other,
             ):
                 context.progress(
                     Event(kind="running", message="compiling, checking and timing on the GPU", fraction=0.1)
                 )
-                return self._run(job, Path(name), Path(other), context, turns)
+                return self._run(job, Path(name), Path(small), Path(other), context, turns)
         finally:
             _last_run[0] = time.monotonic()
             _POOL.lock.release()
 
-    def _run(self, job: Job, folder: Path, other: Path, context: RunContext, turns: GpuTurns) -> Outcome:
+    def _run(
+        self, job: Job, folder: Path, small_folder: Path, other: Path, context: RunContext, turns: GpuTurns
+    ) -> Outcome:
         """Run with the processes of the job. No process of a candidate is left on return."""
         workers = server()
         plain = replace(job, rival=None)
-        prepare(folder, plain)
         limits: Json = {
             "wall_s": job.wall_limit_s,
             "memory_bytes": job.memory_limit_bytes,
@@ -110,27 +122,29 @@ class GpuExecutor(Executor):
             "stop": context.stop,
             "gpu": turns.gpu.uuid,
         }
-        candidate = WorkerProcess(workers, "candidate", folder, **limits)
-        rival = None
+
+        def start(folder: Path, job: Job) -> WorkerProcess:
+            return WorkerProcess(workers, "candidate", prepare(folder, job), **limits)
+
+        candidate = start(folder, plain)
+        small = rival = None
         try:
+            if any(case.name in job.cases[:-1] for case in job.facts.cases):
+                small = start(small_folder, plain)
             if job.rival is not None and job.timed_calls:
-                rival = WorkerProcess(
-                    workers, "candidate", prepare(other, replace(plain, candidate=job.rival)), **limits
-                )
-            return self._measure(job, workers, candidate, rival, turns)
+                rival = start(other, replace(plain, candidate=job.rival))
+            return self._measure(job, workers, Candidates(candidate=candidate, small=small, rival=rival), turns)
         except BaseException:
-            candidate.end()
             _POOL.clear()
             raise
         finally:
-            candidate.channel.close()
-            if rival is not None:
-                rival.end()
+            for process in (candidate, small, rival):
+                if process is not None:
+                    process.end()
 
-    def _measure(
-        self, job: Job, workers: Server, candidate: WorkerProcess, rival: WorkerProcess | None, turns: GpuTurns
-    ) -> Outcome:
+    def _measure(self, job: Job, workers: Server, processes: Candidates, turns: GpuTurns) -> Outcome:
         start, stop = time.perf_counter(), turns.context.stop
+        candidate, small, rival = processes.candidate, processes.small, processes.rival
         look = telemetry.observer(turns.gpu, process_ids(workers), lambda: 2 + (rival is not None))
         referee = _POOL.get(workers, content_hash(job.problem), stop, turns.gpu.uuid)
         busy_before = time.monotonic() - _last_run[0] > QUIET_S
@@ -140,6 +154,7 @@ class GpuExecutor(Executor):
             candidate.channel,
             referee.channel,
             rival.channel if rival else None,
+            small=(small.channel, small.folder) if small else None,
             look=look,
             hold=turns.hold,
             busy_before=busy_before,
@@ -151,25 +166,35 @@ class GpuExecutor(Executor):
             run.run()
             if rival is not None:
                 rival.channel.send({"do": "end"})  # it leaves the device at the same time as the candidate
-            candidate.channel.call({"do": "end"})
+            (candidate if run.small_is_done or small is None else small).channel.call({"do": "end"})
             referee.channel.call({"do": "close"})
         except Ended as ended:
             lost = str(ended)
             if isinstance(ended, Gone):
-                candidate.wait_for_end(ENDING_S)
+                (candidate if run.small_is_done or small is None else small).wait_for_end(ENDING_S)
         if not workers.is_running(referee.number):
             raise ProblemError(
                 "the process that checks results ended in the middle of a job: is the device's memory full?"
             )
-        if lost and workers.is_running(candidate.number):  # its answer cannot be read, or it gave none
-            candidate.end()
-            outcome = replace(
-                candidate_outcome(job, candidate.folder, {"end": "exit"}, self.name),
+        outcome = None
+        if small is not None:
+            outcome = self._read_outcome(job, small, "" if run.small_is_done else lost)
+        if run.small_is_done and (outcome is None or outcome.failure is None):
+            refusals = outcome.refusals if outcome is not None else ()
+            outcome = self._read_outcome(job, candidate, lost)
+            outcome = replace(outcome, refusals=(*refusals, *outcome.refusals))
+        assert outcome is not None
+        return _fill(job, outcome, run.result, run.about, time.perf_counter() - start)
+
+    def _read_outcome(self, job: Job, process: WorkerProcess, lost: str) -> Outcome:
+        """What a process of the candidate left; `lost` says why it gave no answer."""
+        if lost and process.workers.is_running(process.number):  # its answer cannot be read, or it gave none
+            process.end()
+            return replace(
+                candidate_outcome(job, process.folder, {"end": "exit"}, self.name),
                 failure=Failure(stage="integrity", kind="bad_reply", message=f"the candidate's process: {lost}"),
             )
-        else:
-            outcome = candidate_outcome(job, candidate.folder, workers.wait(candidate.number, stop), self.name)
-        return _fill(job, outcome, run.result, run.about, time.perf_counter() - start)
+        return candidate_outcome(job, process.folder, process.workers.wait(process.number, process.stop), self.name)
 
 
 def _fill(job: Job, outcome: Outcome, found: RunResult, about: Json, ran: float) -> Outcome:

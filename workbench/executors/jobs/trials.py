@@ -109,8 +109,7 @@ def gpu_trials(job: Job, case: str) -> range:
     """
     if case != job.cases[-1]:
         return range(1)
-    trials = max(job.trials, 1)
-    return range(trials) if _size_bytes(job, case) <= LARGE_BYTES or not job.timed_calls else range(1)
+    return range(1) if is_large(job, case) and job.timed_calls else range(max(job.trials, 1))
 
 
 def count_calls(job: Job, case: str, trial: int) -> int:
@@ -120,12 +119,13 @@ def count_calls(job: Job, case: str, trial: int) -> int:
     The referee holds those of both calls at once, in float64 too.
     """
     is_last = (case, trial) == (job.cases[-1], max(job.trials, 1) - 1)
-    return 2 if is_last and _size_bytes(job, case) <= LARGE_BYTES else 1
+    return 2 if is_last and not is_large(job, case) else 1
 
 
-def _size_bytes(job: Job, name: str) -> int:
+def is_large(job: Job, name: str) -> bool:
+    """Whether the inputs and outputs of a case are more than LARGE_BYTES."""
     found: list[Case] = [one for one in job.facts.cases if one.name == name]
-    return sum(spec.size_bytes for case in found for spec in (*case.inputs, *case.outputs))
+    return sum(spec.size_bytes for case in found for spec in (*case.inputs, *case.outputs)) > LARGE_BYTES
 
 
 def input_seed(seed: int, call: int) -> int:

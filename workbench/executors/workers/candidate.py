@@ -38,8 +38,8 @@ from workbench.executors.workers.outputs import (
     Rejected,
     check_untouched,
     explain_failure,
-    find_case,
     import_candidate,
+    load_case,
     source_path,
     validate,
 )
@@ -121,7 +121,7 @@ def _run_trial(
 ) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     given, first = folder / "given", not reply["trials"]
-    problem_module = loading.load_module(job.problem, find_case(job, run.case).settings)
+    problem_module = load_case(job, run.case)
     reference = loading.build_model(problem_module, "Model", job.problem)
     with torch.no_grad():
         state = _wait_for_values(given / f"{run.place}-state")
@@ -144,7 +144,9 @@ def _run_trial(
         torch.no_grad(),
     ):
         try:
-            model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
+            model = loading.build_model(
+                module, "ModelNew", job.problem, init_from=problem_module, changed=effects.list_returned(job.facts)
+            )
             unmapped = loading.copy_parameters(reference, model)
             if run.repeats:
                 _sample_law(job, folder, (module, problem_module), (reference, model), calls[0], run, reply, emulation)

@@ -15,6 +15,7 @@ import torch
 
 from workbench.executors.workers.error_patterns import describe
 from workbench.executors.workers.tolerance import Block, Tolerance, as_matrix, blocks, differences, on_device
+from workbench.problems.results import as_computable
 from workbench.wire import Json
 
 PERCENTILES_OF = 1 << 20  # elements that the percentiles are taken of, about
@@ -68,10 +69,10 @@ def compare(
     value, wanted = as_matrix(got), as_matrix(expected)
     found = _Found()
     for at in blocks(wanted):
-        exact, given = on_device(wanted[at]), on_device(value[at])
+        exact, given = on_device(wanted[at]), as_computable(on_device(value[at]))
         gap, error = _block_errors(given, exact, tolerance, at)
         _note_constants(found, given, exact)
-        found.gross += int(((error > 1) & ~(gap <= tolerance.outlier_limit(at))).sum())
+        found.gross += int(((error > 1) & ~(gap - tolerance.rounding_of(exact) <= tolerance.outlier_limit(at))).sum())
         _add(found, gap, error, exact, at, wanted.shape[1])
         found.sample.append(error.reshape(-1)[:: max(wanted.numel() // PERCENTILES_OF, 1)])
     index = tuple(int(i) for i in np.unravel_index(found.worst_at, expected.shape))  # torch's loads sympy
@@ -87,7 +88,9 @@ def compare(
         )
     wrong = None
     if bad:
-        wrong = describe(got.to(expected.device), expected, _find_bad(value, wanted, tolerance), operands())
+        wrong = describe(
+            as_computable(got.to(expected.device)), expected, _find_bad(value, wanted, tolerance), operands()
+        )
     return {
         "passed": not bad,
         "elements": got.numel(),
@@ -112,7 +115,9 @@ def _find_bad(value: Any, wanted: torch.Tensor, tolerance: Tolerance) -> torch.T
     """Which elements are wrong."""
     bad = torch.zeros(wanted.shape, dtype=torch.bool, device=wanted.device)
     for at in blocks(wanted):
-        bad[at] = (_block_errors(on_device(value[at]), on_device(wanted[at]), tolerance, at)[1] > 1).to(bad.device)
+        bad[at] = (_block_errors(as_computable(on_device(value[at])), on_device(wanted[at]), tolerance, at)[1] > 1).to(
+            bad.device
+        )
     return bad
 
 

@@ -18,7 +18,7 @@ from workbench.executors.workers.outputs import digest
 from workbench.problems import loading
 from workbench.problems.reference import Reference, run_reference, sample_reference
 from workbench.problems.results import spec_of, tensors_of
-from workbench.records import Check, Facts, Job, TensorSpec
+from workbench.records import NOTHING, Check, Facts, Job, TensorSpec
 
 EFFECTS = "effects"  # below scratch
 
@@ -56,9 +56,9 @@ def generator_seed(inputs: Iterable[object]) -> int:
 
 
 def list_followed(
-    model: torch.nn.Module, calls: Sequence[Sequence[object]], names: Sequence[str], first: int = 0
+    model: torch.nn.Module, calls: Sequence[Sequence[object]], facts: Facts, first: int = 0
 ) -> list[Followed]:
-    """All values that are followed, in order; `first` is the number of the first call, `names` those of the inputs."""
+    """All values that are followed, in order; `first` is the number of the first call."""
     parameters = dict(model.named_parameters())
     state = [
         ("parameter" if name in parameters else "buffer", spec_of(name, value))
@@ -67,18 +67,25 @@ def list_followed(
     found = []
     for call, inputs in enumerate(calls, first):
         found += [Followed(kind, call, spec) for kind, spec in state]
-        labels = [*names, *(f"{n}" for n in range(len(names), len(inputs)))]
-        found += [
-            Followed("input", call, spec_of(label, value))
-            for label, value in zip(labels, inputs, strict=False)
-            if isinstance(value, torch.Tensor)
-        ]
+        found += [Followed("input", call, spec_of(name, value)) for name, value in name_tensors(facts, inputs).items()]
     return found
+
+
+def name_tensors(facts: Facts, inputs: Iterable[object]) -> dict[str, torch.Tensor]:
+    """The tensors among the inputs of a call by name. A number of the text may decide how many there are."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    case = next(case for case in facts.cases if len(case.inputs) == len(tensors))
+    return {spec.name: value for spec, value in zip(case.inputs, tensors, strict=True)}
 
 
 def changes_inputs(facts: Facts) -> bool:
     """Whether the reference writes to its inputs."""
     return any(item.kind == "input_modified" for item in facts.degeneracies)
+
+
+def list_returned(facts: Facts) -> tuple[str, ...]:
+    """Names of the inputs and buffers that the reference changes in place of a result; () if it returns one."""
+    return tuple(spec.name for spec in facts.cases[-1].outputs) if facts.form == NOTHING else ()
 
 
 class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is not typed here
@@ -127,7 +134,7 @@ def run_calls(
 ) -> Expectation:
     """Run the reference with the inputs of each call; what is compared are the calls from `first` on."""
     with_inputs = changes_inputs(job.facts)
-    followed = list_followed(model, calls[first:], job.facts.forward_arguments, first)
+    followed = list_followed(model, calls[first:], job.facts, first)
     before = followed_values((value.detach() for value in loading.state_of(model).values()), calls[first:])
     wrapped = Calls(model, calls, first, with_inputs)
     found = run_reference(wrapped, [value for call in calls for value in call], job.problem.precision, seed=seed)
@@ -244,6 +251,4 @@ def name_values(
     facts: Facts, model: torch.nn.Module, state: Iterable[torch.Tensor], inputs: Sequence[object]
 ) -> dict[str, torch.Tensor]:
     """Inputs and state by name."""
-    given = dict(zip(facts.forward_arguments, inputs, strict=False))
-    named: dict[str, object] = {**given, **dict(zip(loading.state_of(model), state, strict=True))}
-    return {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+    return {**name_tensors(facts, inputs), **dict(zip(loading.state_of(model), state, strict=True))}

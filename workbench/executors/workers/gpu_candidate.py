@@ -20,7 +20,7 @@ from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import input_seed
 from workbench.executors.workers import effects
 from workbench.executors.workers.initial_state import draw_caches, draw_constants
-from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, find_case, validate
+from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, load_case, validate
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory
 from workbench.problems import loading
 from workbench.problems.results import flatten_result
@@ -42,14 +42,15 @@ def reference_model(job: Job, module: ModuleType, case: str, seed: int) -> torch
 
     At sizes that are not timed, parameters that the problem makes constant are drawn too.
     """
+    changed = effects.list_returned(job.facts) or None
     torch.manual_seed(seed)
     try:
-        model = loading.build_model(module, "Model", job.problem, "cuda")
+        model = loading.build_model(module, "Model", job.problem, "cuda", changed=changed)
     except (RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         torch.manual_seed(seed)
-        model = loading.build_model(module, "Model", job.problem).cuda()
+        model = loading.build_model(module, "Model", job.problem, changed=changed).cuda()
     if case != job.cases[-1]:
         draw_constants(model, seed)
         draw_caches(model, loading.make_inputs(module, job.problem, seed, "cuda"), seed)
@@ -103,11 +104,17 @@ class Runner:
 
     def _make_calls(self, case: str, seed: int, calls: int) -> Json:
         if self.problem is None or self.case != case:
-            self.problem = loading.load_module(self.job.problem, find_case(self.job, case).settings)
+            self.problem = load_case(self.job, case)
             self.case, self.model = case, None
         reference = reference_model(self.job, self.problem, case, seed)
         if self.model is None:
-            self.model = loading.build_model(self.module, "ModelNew", self.job.problem, init_from=self.problem).cuda()
+            self.model = loading.build_model(
+                self.module,
+                "ModelNew",
+                self.job.problem,
+                init_from=self.problem,
+                changed=effects.list_returned(self.job.facts),
+            ).cuda()
         self.reply["unmapped"] = list(loading.copy_parameters(reference, self.model))
         watch = effects.Watch(reference, self.model, loading.pair_parameters(reference, self.model))
         for call in range(calls):

@@ -13,12 +13,14 @@ import torch
 
 from workbench.emulator import EmulationFault
 from workbench.errors import ProblemError
+from workbench.problems import loading
 from workbench.problems.results import flatten_result
 from workbench.records import Case, Failure, Job, Stage, TensorSpec
 from workbench.toolchain import explain_error
 from workbench.wire import Json, to_plain
 
 OUTPUTS = "out"  # below scratch
+SMALL = 1 << 20  # elements of inputs that take less time to be made than torch to make some without memory
 # Methods and properties of tensors, taken before a candidate is imported, which could replace them
 _numel, _element_size, _stride = torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.stride
 _detach, _shape, _dtype = torch.Tensor.detach, torch.Tensor.shape.__get__, torch.Tensor.dtype.__get__
@@ -35,6 +37,14 @@ class Rejected(Exception):
 def find_case(job: Job, name: str) -> Case:
     """The case of that name."""
     return next(case for case in job.facts.cases if case.name == name)
+
+
+def load_case(job: Job, name: str) -> ModuleType:
+    """The problem's module at the sizes of a case, of which the form of a call is then known."""
+    case = find_case(job, name)
+    module = loading.load_module(job.problem, case.settings)
+    loading.find_call(module, job.problem, is_small=sum(spec.elements for spec in case.inputs) <= SMALL)
+    return module
 
 
 def source_path(folder: Path) -> str:

@@ -33,12 +33,14 @@ from workbench.executors.jobs import sandbox
 from workbench.executors.jobs.exchange import Values
 from workbench.executors.jobs.replaced import remember_functions
 from workbench.executors.workers.candidate import STEP_LIMIT
+from workbench.executors.workers.effects import list_returned, name_tensors
 from workbench.executors.workers.gpu_candidate import set_tf32
 from workbench.executors.workers.outputs import (
     check_untouched,
     explain_failure,
     find_case,
     import_candidate,
+    load_case,
     source_path,
 )
 from workbench.problems import loading
@@ -165,14 +167,18 @@ def _subject(job: Job, module: ModuleType, device: str, *, made: bool = True) ->
     If not `made`, large inputs are zeros that take no memory before they are written, and so are large parameters.
     """
     case = find_case(job, job.cases[0])
-    problem_module = loading.load_module(job.problem, case.settings)
+    problem_module = load_case(job, case.name)
     torch.manual_seed(1)
     states = [spec for spec in job.facts.full if spec.name.startswith(("param:", "buffer:"))]
     if not made and sum(spec.size_bytes for spec in states or job.facts.parameters) > MADE_BYTES:
-        model = loading.build_model(module, "ModelNew", job.problem, "meta", init_from=problem_module)
+        model = loading.build_model(
+            module, "ModelNew", job.problem, "meta", init_from=problem_module, changed=list_returned(job.facts)
+        )
         return model.to_empty(device=device), _zero_inputs(job, case)
     reference = loading.build_model(problem_module, "Model", job.problem)
-    model = loading.build_model(module, "ModelNew", job.problem, init_from=problem_module)
+    model = loading.build_model(
+        module, "ModelNew", job.problem, init_from=problem_module, changed=list_returned(job.facts)
+    )
     if device == "cuda":
         reference, model = reference.cuda(), model.cuda()
     loading.copy_parameters(reference, model)
@@ -208,8 +214,8 @@ def _l2_share(job: Job) -> float:
 
 def _name_tensors(job: Job, model: torch.nn.Module, inputs: Values) -> dict[int, str]:
     """Names of forward's tensors, parameters and buffers by their addresses."""
-    named = [*loading.state_of(model).items(), *zip(job.facts.forward_arguments, inputs, strict=False)]
-    return {value.data_ptr(): name for name, value in named if isinstance(value, torch.Tensor) and value.numel()}
+    named = {**loading.state_of(model), **name_tensors(job.facts, inputs)}
+    return {value.data_ptr(): name for name, value in named.items() if value.numel()}
 
 
 def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, reply: Json) -> None:

@@ -24,7 +24,7 @@ from workbench.executors.jobs.rpc import requests
 from workbench.executors.workers import effects
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.gpu_candidate import reference_model, set_tf32, stopwatch
-from workbench.executors.workers.outputs import find_case
+from workbench.executors.workers.outputs import find_case, load_case
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory, is_memory_short
 from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import loading
@@ -99,10 +99,10 @@ class Referee:
         Of a trial, the state and the inputs are followed too. It is kept for the next `check`.
         """
         outputs = find_case(self.job, case).outputs
-        module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
+        module = load_case(self.job, case)
         calls = [loading.make_inputs(module, self.job.problem, seed, "cuda") for seed in input_seeds]
         model, last = self._model(case, module, model_seed), len(calls) - 1
-        followed = effects.list_followed(model, calls[last:], self.job.facts.forward_arguments, last)
+        followed = effects.list_followed(model, calls[last:], self.job.facts, last)
         expected = self._expect(case, model, calls, model_seed, last)
         changed = () if timed else expected.changed
         initial = effects.followed_values(loading.state_of(model).values(), calls[last:])
@@ -164,7 +164,7 @@ class Referee:
         """The inputs that have a row for each sample, if the reference treats samples apart; found at small sizes."""
         small = next((one.name for one in self.job.facts.cases if one.name != self.job.cases[-1]), None)
         if self.split is None and small is not None:
-            module = loading.load_module(self.job.problem, find_case(self.job, small).settings)
+            module = load_case(self.job, small)
             model = reference_model(self.job, module, small, 0)
             inputs = loading.make_inputs(module, self.job.problem, 1, "cuda")
             self.split = find_samples(model, inputs, self.job, find_case(self.job, small).outputs)
@@ -192,7 +192,7 @@ class Referee:
         """torch.compile of the reference, if it is not there yet. It runs once, which compiles it."""
         if self.compiled is None or self.compiled.case != case:
             self.compiled = None
-            module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
+            module = load_case(self.job, case)
             compiled = Compiled(case, self._model(case, module, model_seed))
             compiled.module(*loading.make_inputs(module, self.job.problem, seed, "cuda"))
             torch.cuda.synchronize()
@@ -201,7 +201,7 @@ class Referee:
 
     def warm_up(self, case: str, model_seed: int, seeds: list[int], program: str = "eager") -> Json:
         """Torch eager or torch.compile with the parameters of the last trial, warmed up."""
-        module = loading.load_module(self.job.problem, find_case(self.job, case).settings)
+        module = load_case(self.job, case)
         model = self._model(case, module, model_seed)
         if program == "compiled":
             assert self.compiled is not None, "compile comes first"

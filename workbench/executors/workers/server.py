@@ -1,22 +1,22 @@
 """The warm worker server: imports torch once, then forks one confined child for each job.
 
-What only some roles need (CuTe DSL, what traces a problem) is imported once too, before the first job of such a role.
-
-`python -m workbench.executors.workers.server FD`.
+`python -m workbench.executors.workers.server FD`. What only some roles need (CuTe DSL, what traces a problem) is
+imported once too, before the first job of such a role.
 
 Protocol on the socket: one JSON object per line. In: {"id", "role", "folder", "wall_s", "cpu_s", "memory_bytes",
 "output_bytes", "disk_bytes", "processes", "connected"} (with "trusted", none of the limits is enforced), {"kill": id},
 or {"prepare": role} to import what a role needs before its first job. If "connected" is true, a file descriptor comes
 with the line: a socket that the job's worker inherits (jobs/rpc.py).
 
-Out: {"id", "end", "code", "signal", "output", "notes", "peak_bytes", "protections", "limit_s", "limit_bytes"} where
-protections are the layers of the sandbox that were active, and end is "exit", "signal", "wall", "cpu", "memory",
-"disk", "output", "processes" or "killed". `notes` is what a candidate's process noted while it ran (jobs/journal.py).
+Out: {"id", "end", "code", "signal", "output", "notes", "peak_bytes", "protections", "limit_s", "limit_bytes"}:
+protections are the layers of the sandbox that were active, end is "exit", "signal", "wall", "cpu", "memory", "disk",
+"output", "processes" or "killed". `notes` is what a candidate's process noted while it ran (jobs/journal.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import functools
 import gc
@@ -39,6 +39,8 @@ from workbench.wire import Json, prepare_conversion
 TICK_S, SLOW_TICK_S = 0.03, 0.5
 SELDOM, OFTEN = 8, 3  # ticks from one look at files, and at exact memory, to the next
 MOVED = 256  # the least number of a worker's end of the status pipe, above all that it inherits otherwise
+# "1": torch asks NVML for a GPU. tvm_ffi's import asks torch; a process that is forked after CUDA was asked lacks it
+ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 HANDLES = 16  # file descriptors that one read of the socket may bring, at most
 
 
@@ -229,8 +231,10 @@ def prepare(role: str) -> None:
 def _work(request: Json, left: sandbox.Left, report: int, notes: int) -> None:
     from workbench.executors.workers import worker
 
+    os.environ.pop(ASK_NVML, None)  # which a confined process cannot reach
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    faulthandler.enable()
     worker.main(request, left, report, notes)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -372,6 +376,7 @@ def main() -> None:
     """Import torch, say that we are ready, serve."""
     sandbox.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ[ASK_NVML] = "1"
     channel = socket.socket(fileno=int(sys.argv[1]))
     try:
         with _importing():

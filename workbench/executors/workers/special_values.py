@@ -20,6 +20,7 @@ import torch
 from workbench.executors.jobs.trials import APART, LARGE, NEGATIVE, SMALL, ZEROS
 from workbench.executors.workers.effects import Expectation
 from workbench.executors.workers.tolerance import Tolerance
+from workbench.problems.results import as_computable
 
 EVERY = 3  # with zeros, every third element is one
 FACTOR = 30.0  # of large values
@@ -36,16 +37,24 @@ def make_special(inputs: Sequence[object], kind: str) -> list[object]:
 
 def has_floats(inputs: Sequence[object]) -> bool:
     """Whether any of the inputs can have special values."""
-    return any(map(_is_wide_float, inputs))
+    return any(map(_is_float, inputs))
 
 
-def _is_wide_float(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() >= 2
+def _is_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _change(value: object, kind: str) -> object:
-    if not isinstance(value, torch.Tensor) or not _is_wide_float(value):
+    """A tensor with values of a kind, those of 8 bits within their range; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or not _is_float(value):
         return value
+    if value.itemsize > 1:
+        return _change_float(value, kind)
+    largest = torch.finfo(value.dtype).max
+    return _change_float(value.float(), kind).clamp(-largest, largest).to(value.dtype)
+
+
+def _change_float(value: torch.Tensor, kind: str) -> torch.Tensor:
     if kind == LARGE:
         return value * FACTOR
     changed = value.abs()
@@ -84,7 +93,7 @@ def make_not_finite(inputs: Sequence[object]) -> list[object] | None:
     changed: list[object] = []
     found = False
     for value in inputs:
-        if isinstance(value, torch.Tensor) and _is_wide_float(value) and value.numel() >= FEWEST:
+        if isinstance(value, torch.Tensor) and _is_float(value) and value.numel() >= FEWEST:
             value, found = value.clone(), True
             for part, number in PLACES:
                 at = tuple(map(int, np.unravel_index(int(part * value.numel()), value.shape)))  # torch's loads sympy
@@ -109,6 +118,7 @@ FINITE, NAN, INFINITE, UNKNOWN = 0, 1, 2, 3
 
 def classify(value: torch.Tensor) -> torch.Tensor:
     """For each element whether it is finite, NaN or infinite."""
+    value = as_computable(value)
     return value.isnan().to(torch.uint8) * NAN + value.isinf().to(torch.uint8) * INFINITE
 
 

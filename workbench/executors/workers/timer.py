@@ -276,6 +276,9 @@ class Graph:
         values = [value for one in self.outputs for value in one]
         if not all(isinstance(value, torch.Tensor) and value.is_contiguous() for value in values):
             self._refuse("an output is not a contiguous tensor")
+        given = {value.untyped_storage().data_ptr() for one in self.inputs for value in one if value.numel()}
+        if any(value.untyped_storage().data_ptr() in given for value in values if value.numel()):
+            self._refuse("an output lies in the memory of an input")
         if len({value.data_ptr() for value in values if value.numel()}) < sum(value.numel() > 0 for value in values):
             self._refuse("the calls share the memory of their outputs")
         self.poison()

@@ -38,6 +38,10 @@ Where torch eager's largest error is as large as the largest |e|, and that below
 of terms that cancel (the mean of a normalised row). Then CANCELLED times this error is allowed everywhere: other trials
 have to tell.
 
+A result of 8 bits is rounded once more: its reference is the value before (`problems.reference.eight_bits`), and half a
+step of the format is allowed beside the tolerance of float32, or of the arithmetic if that is in 16 bits. So a kernel
+that truncates is wrong, and one whose value is on the other side of a boundary by rounding is right.
+
 The factors are inferred: they are a few times the typical error, so that an honest kernel passes with another order of
 summation, and a lower precision than the policy allows fails.
 """
@@ -52,7 +56,8 @@ from typing import Any
 import torch
 
 from workbench.problems.reference import Reference
-from workbench.problems.results import NEGLIGIBLE
+from workbench.problems.reference.eight_bits import FORMATS, half_steps
+from workbench.problems.results import NEGLIGIBLE, as_computable
 from workbench.records import TensorSpec
 
 EPS = {
@@ -60,8 +65,6 @@ EPS = {
     "float32": 2.0**-23,
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
-    "float8_e4m3fn": 2.0**-3,
-    "float8_e5m2": 2.0**-2,
 }
 ROUNDING, ACCUMULATION, EAGER = 4.0, 8.0, 3.0  # the factors of the three terms
 LEAST_TERMS, MOST_TERMS = 64, 1 << 16
@@ -95,7 +98,8 @@ class Tolerance:
     `outlier_columns` [1, C] is the error that single elements may have.
     `eager_error` is torch eager's largest error in tolerances, `eager_absolute` as it is; None if torch eager did not
     run. `uniform` is the absolute error that is allowed everywhere in ill-conditioned results.
-    `eager_bad` is the number of torch eager's elements that leave the tolerance. Tensors are float32.
+    `eager_bad` is the number of torch eager's elements that leave the tolerance. `eight_bits` is the dtype of an output
+    that has 8 bits, else "". Tensors are float32.
     """
 
     rounding: float
@@ -110,6 +114,7 @@ class Tolerance:
     eager_absolute: float | None = None
     eager_bad: int = 0
     uniform: float = 0.0
+    eight_bits: str = ""
 
     def allowed(self, expected: torch.Tensor, at: Block) -> torch.Tensor:
         """The allowed |got - expected| for the block `at` of the reference: float32, of the block's shape."""
@@ -118,7 +123,11 @@ class Tolerance:
         allowed = self.noise[_binade(magnitude, scale)].mul_(scale).mul_(EAGER).clamp_(min=self.uniform)
         torch.minimum(allowed, limit, out=allowed)
         allowed.add_(magnitude, alpha=self.rounding + self.accumulation).add_(scale, alpha=self.accumulation)
-        return allowed.add_(self.floor)
+        return allowed.add_(self.floor).add_(self.rounding_of(expected))
+
+    def rounding_of(self, expected: torch.Tensor) -> torch.Tensor | float:
+        """The most by which a result of 8 bits differs from its value before it is rounded."""
+        return half_steps(expected, self.eight_bits) if self.eight_bits else 0.0
 
     def excuses(self, bad: int, gross: int, elements: int, worst: float) -> bool:
         """Whether `bad` of so many elements with errors of up to `worst` tolerances are as good as torch eager's.
@@ -145,9 +154,9 @@ class Tolerance:
         """
         if not self.rounding or not other.rounding:
             return self
-        typical = float(other.rows.median() * other.columns.median())
-        noise = torch.maximum(self.noise, other.noise)
-        return replace(self, rows=self.rows.clamp(min=typical), noise=noise, floor=max(self.floor, other.floor))
+        rows = self.rows.clamp(min=float(other.rows.median() * other.columns.median()))
+        noise = torch.maximum(_in_larger_scales(self.noise, rows / self.rows), other.noise)
+        return replace(self, rows=rows, noise=noise, floor=max(self.floor, other.floor))
 
     def to_values(self) -> list[object]:
         """The fields in order, for `jobs.exchange.write_values`."""
@@ -174,7 +183,8 @@ def measure_tolerance(exact: torch.Tensor, eager: torch.Tensor | None, dtype: st
 
     `terms` and `eps` are those of `problems.reference.Reference`.
     """
-    flat, own = as_matrix(exact), EPS.get(dtype, 0.0)
+    is_narrow = dtype in FORMATS
+    flat, own = as_matrix(exact), min(eps, EPS["float16"]) if is_narrow else EPS.get(dtype, 0.0)
     if not own or not flat.numel():
         none = torch.zeros(1, 1)
         return Tolerance(0.0, 0.0, 0.0, none, none, none, none, none)
@@ -182,12 +192,14 @@ def measure_tolerance(exact: torch.Tensor, eager: torch.Tensor | None, dtype: st
     found = Tolerance(
         rounding=ROUNDING * own,
         accumulation=ACCUMULATION * min(own, EPS["float32"]) * math.sqrt(min(max(terms, LEAST_TERMS), MOST_TERMS)),
-        floor=2 * own * torch.finfo(getattr(torch, dtype)).tiny + torch.finfo(torch.float32).tiny,
+        floor=2 * own * torch.finfo(torch.float32 if is_narrow else getattr(torch, dtype)).tiny
+        + torch.finfo(torch.float32).tiny,
         rows=rows,
         columns=columns,
         noise=rows.new_zeros(BINADES),
         outlier_rows=torch.zeros_like(rows),
         outlier_columns=rows.new_zeros(1, flat.shape[1]),
+        eight_bits=dtype if is_narrow else "",
     )
     found = replace(found, outlier_rows=found.outlier_rows + found.accumulation * _mean_magnitude(flat))
     if eager is None:
@@ -226,6 +238,7 @@ def differences(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """
     gap = got.to(torch.float64, copy=True).sub_(expected).abs_().float()
     if not bool(gap.isfinite().all()):
+        got = as_computable(got)
         gap[(got == expected) | (got.isnan() & expected.isnan())] = 0.0
     return gap
 
@@ -280,7 +293,7 @@ def _measure_noise(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance) ->
     for at in blocks(flat):
         scale, exact = found.scale(at), on_device(flat[at])
         index = _binade(_magnitudes(exact), scale).reshape(-1)
-        error = _finite_errors(exact, on_device(eager[at])).div_(scale).reshape(-1)
+        error = _unexplained_errors(exact, on_device(eager[at]), found).div_(scale).reshape(-1)
         here = torch.bincount(index, minlength=BINADES)
         noise = torch.maximum(noise, _largest_by_binade(index, error, here))
         counts += here
@@ -303,6 +316,11 @@ def _largest_by_binade(index: torch.Tensor, error: torch.Tensor, counts: torch.T
 def _finite_errors(exact: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
     """Torch eager's errors. An element where torch is not finite, or overflows, has none."""
     return differences(eager, exact).nan_to_num_(0.0, 0.0)
+
+
+def _unexplained_errors(exact: torch.Tensor, eager: torch.Tensor, found: Tolerance) -> torch.Tensor:
+    """Torch eager's errors without what the rounding to 8 bits explains."""
+    return _finite_errors(exact, eager).sub_(found.rounding_of(exact)).clamp_(min=0.0)
 
 
 def _widen(noise: list[float], counts: list[int]) -> list[float]:
@@ -328,12 +346,23 @@ def _widen(noise: list[float], counts: list[int]) -> list[float]:
     return widened
 
 
+def _in_larger_scales(noise: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """The noise by binade for scales that are larger by the factors of some rows: at least the same error for each
+    element, which lies in a lower binade then.
+    """
+    found, binades = noise.clone(), torch.arange(BINADES)
+    for steps in factors[factors.isfinite()].log2().floor().unique().int().tolist():
+        for place in (binades - steps - 1, binades - steps):
+            found.scatter_reduce_(0, place.clamp(0, BINADES - 1).to(noise.device), noise * 2.0**-steps, "amax")
+    return found
+
+
 def _rate_eager(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance, eps: float) -> Tolerance:
     """The tolerance with torch eager's largest errors; `eps` is that of its arithmetic."""
     relative, absolute, largest, bad = 0.0, 0.0, 0.0, 0
     for at in blocks(flat):
         exact = on_device(flat[at])
-        error = _finite_errors(exact, on_device(eager[at]))
+        error = _unexplained_errors(exact, on_device(eager[at]), found)
         absolute, largest = max(absolute, float(error.max())), max(largest, float(_magnitudes(exact).max()))
         most = _magnitudes(exact).mul_(OUTLIER * found.accumulation)
         for known, axis, part in ((found.outlier_rows, 1, at[0]), (found.outlier_columns.T, 0, at[1])):

@@ -27,7 +27,7 @@ from workbench.executors.jobs.trials import (
 from workbench.executors.workers import effects, special_values
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.initial_state import draw_caches, draw_constants
-from workbench.executors.workers.outputs import OUTPUTS, find_case
+from workbench.executors.workers.outputs import OUTPUTS, find_case, load_case
 from workbench.executors.workers.tolerance import Tolerance, as_matrix, measure_tolerances
 from workbench.problems import inspection, loading
 from workbench.problems.reference import law as laws
@@ -58,7 +58,7 @@ def make_reference(folder: Path) -> Json:
     typical: list[Tolerance] = []  # of the first trial
     for run in list_runs(job):
         seed, case = seeds[_expected_place(run)], find_case(job, run.case)
-        module = loading.load_module(job.problem, case.settings)
+        module = load_case(job, run.case)
         loading.seed_generators(seed)
         model = loading.build_model(module, "Model", job.problem)
         calls = [loading.make_inputs(module, job.problem, input_seed(seed, call)) for call in range(len(run.values))]
@@ -222,10 +222,10 @@ def _check_not_finite(folder: Path, job: Job, run: Run, refused: str) -> Check:
 def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> list[Check]:
     """The comparisons of one trial with the outputs `got` of all its calls."""
     place = _expected_place(run)
-    module = loading.load_module(job.problem, find_case(job, run.case).settings)
+    module = load_case(job, run.case)
     model = loading.build_model(module, "Model", job.problem)
     calls = [read_values(folder / "given" / f"{place}-call{call}") for call in range(len(run.values))]
-    followed = effects.list_followed(model, calls, job.facts.forward_arguments)
+    followed = effects.list_followed(model, calls, job.facts)
     state = read_values(folder / "given" / f"{place}-state")
     initial = effects.followed_values(state, calls)
     after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{run.place}", followed)
@@ -315,7 +315,7 @@ def _read_samples(
 
 def _read_model(folder: Path, job: Job, case: Case, place: str) -> torch.nn.Module:
     """The reference with the parameters and buffers of a trial."""
-    model = loading.build_model(loading.load_module(job.problem, case.settings), "Model", job.problem)
+    model = loading.build_model(load_case(job, case.name), "Model", job.problem)
     with torch.no_grad():
         stored = read_values(folder / "given" / f"{place}-state")
         for value, held in zip(loading.state_of(model).values(), stored, strict=True):

@@ -46,8 +46,8 @@ OPERATIONS = (
     ),
     Operation(
         name=STORE,
-        about=f"{STORES}: h is copied into a buffer of the module, or a whole number is added to a buffer of integers, "
-        "for the module's next call; no kernel",
+        about=f"{STORES}: h is copied into an input or a buffer of the module, or a whole number is added to one of "
+        "integers, which the module leaves changed; no kernel",
         settings=(ARCH,),
         check=check_store,
         arguments=(

@@ -134,10 +134,7 @@ def fake_inputs(module: ModuleType, problem: Problem) -> list[object]:
             loading.seed_generators(SEED)
             with UnmadeFloats():
                 values = loading.call_inputs(module, problem)
-        return [
-            tree_map(lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
-            for value in values
-        ]
+        return [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in values]
 
 
 def make_integer_inputs(problem: Problem, case: Case) -> dict[str, torch.Tensor]:

@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from workbench.problems import loading
 from workbench.problems.counting import TermCount, UncompiledMode, operation_name
 from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
-from workbench.problems.results import tensors_of
+from workbench.problems.reference.eight_bits import BeforeRounding, is_eight_bits
+from workbench.problems.results import as_computable, tensors_of
 from workbench.records import Precision
 
 # ATen call that may run on tensor cores -> position of its first factor; the second factor follows
@@ -46,10 +47,12 @@ Shorten = Callable[[object], object]
 class Reference:
     """Results of one call: `exact` in float64 (integers as they are), `eager` at the problem's precision.
 
+    Of results of 8 bits, `exact` is what they were before they were rounded.
+
     `eager` is None if torch cannot run it (an operation that the device lacks in 16 bits). Of products in TF32, it is
     the worst one of several results, element by element, up to FEW elements (see `run_reference`). `terms` is the
     number of terms of the longest sum. `eps` is that of the coarsest floating point among the results of `eager`'s
-    operations; TF32's where its products are in TF32.
+    operations, without those of 8 bits; TF32's where its products are in TF32.
     """
 
     exact: list[torch.Tensor]
@@ -92,7 +95,7 @@ class EpsWatch(UncompiledMode):
     ) -> object:
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_eight_bits(leaf):
                 self.eps = max(self.eps, torch.finfo(leaf.dtype).eps)
         return result
 
@@ -180,8 +183,10 @@ def run_reference(
         loading.seed_generators(seed)
         drawn = record.drawn if eager is not None else []
         narrow = loading.DTYPES.get(precision, torch.float32)
-        with TermCount() as count, WidenedDtypes(wide, narrow), ReplayedDraws(drawn, wide):
-            exact = tensors_of(widened(*values))
+        widening = WidenedDtypes(wide, narrow)
+        with TermCount() as count, BeforeRounding(wide) as before, widening, ReplayedDraws(drawn, wide):
+            results = tensors_of(widened(*values))
+        exact = [before.find(value) for value in results]
     for other in others:
         assert eager is not None
         eager = list(map(_worse, eager, other, exact))
@@ -225,7 +230,7 @@ def _widened(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
 
 def _run_eager(model: torch.nn.Module, inputs: Sequence[object]) -> list[torch.Tensor] | None:
     try:
-        return tensors_of(copy.deepcopy(model)(*inputs))
+        return list(map(as_computable, tensors_of(copy.deepcopy(model)(*inputs))))
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # for example "not implemented for 'Half'"

@@ -65,4 +65,5 @@ def _index_of(
 
 
 def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.strip("[]").split(",")]
+    inner = text[1:-1] if text.startswith("[") else text
+    return [part.strip() for part in inner.split(",")]

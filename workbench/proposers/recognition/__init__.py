@@ -11,7 +11,9 @@ import contextlib
 import dataclasses
 
 from workbench.language import Call
-from workbench.proposers.recognition import draws, expressions, pipelines
+from workbench.proposers.recognition import expressions, pipelines
+from workbench.proposers.recognition.arguments import name_inputs
+from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
@@ -78,6 +80,7 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
+    facts = name_inputs(facts)
     stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
     try:
         return _recognise_forms(stored)
@@ -198,7 +201,7 @@ def _match_single(facts: Facts) -> Computation:
         if found is not None:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
-    numbers = " of complex numbers" if is_complex else ""
+    numbers = " of complex numbers" if is_complex else " in floats of 8 bits" if facts.has_eight_bits else ""
     raise Unrecognised(
         f"the planner has no kernel for {calls or 'this module'}{numbers}; {graphs.say_forms(facts.graph)}{YOURSELF}"
     )

@@ -52,7 +52,7 @@ def why_not(facts: Facts) -> str | None:
 
 def list_written_state(graph: tuple[Operation, ...]) -> list[str]:
     """Names of parameters and buffers that a graph writes, also through views; batch norm's kernels write its own."""
-    written = [name for name in _find_written(graph) if name.startswith(("param:", "buffer:"))]
+    written = [name for name in find_written(graph) if name.startswith(("param:", "buffer:"))]
     return sorted(_strip_prefix(name) for name in written if not name.endswith("num_batches_tracked"))
 
 
@@ -76,7 +76,7 @@ def _drop(facts: Facts, is_same: Callable[[Operation, tuple[int, ...] | None], b
         results = graph[-1].operands if graph else ()
         same: dict[str, str] = {}
         kept = []
-        written = _find_written(graph)
+        written = find_written(graph)
         for given in graph:
             op = dataclasses.replace(given, operands=tuple(_renamed(text, same) for text in given.operands))
             fixed = op.name in results or not written.isdisjoint((op.name, *op.operands[:1]))
@@ -113,7 +113,7 @@ def reads_overwritten(graph: tuple[Operation, ...]) -> bool:
     return False
 
 
-def _find_written(graph: tuple[Operation, ...]) -> set[str]:
+def find_written(graph: tuple[Operation, ...]) -> set[str]:
     """Names of values whose memory some call writes, also those of views of it and of what it is a view of."""
     base: dict[str, str] = {}  # name -> whose memory it is
     by_name = {op.name: op for op in graph}

@@ -177,7 +177,7 @@ class _Cutter:
     def add_store(self, op: Operation) -> None:
         """Add a piece without a kernel that writes a buffer of the module."""
         buffer, *value = op.operands
-        if value[0] == "add":
+        if len(value) == 2:
             call = Call(name=STORE, positional=("into",), named=(("add", int(value[1])),))
         else:
             self.cut(value[0])

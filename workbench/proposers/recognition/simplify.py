@@ -14,6 +14,7 @@ from workbench.proposers.recognition.patterns.reductions import Reduced, find_re
 from workbench.proposers.recognition.scalars import THROUGH, TWO
 from workbench.records import Facts, Operation
 
+PRODUCTS = {"addcmul": "aten.mul.Tensor", "addcdiv": "aten.div.Tensor"}
 CONSTANT = "constant"
 NEUTRAL = ("sum", "mean", "prod", "amax", "amin", "max", "min", "logsumexp")  # of one element: that element
 BY_ELEMENT = {*ATEN, *THROUGH} - {"expand", "expand_as", "scalar_tensor"}
@@ -21,8 +22,28 @@ BY_ELEMENT = {*ATEN, *THROUGH} - {"expand", "expand_as", "scalar_tensor"}
 
 def simplify(facts: Facts) -> Facts:
     """The same computation with fewer operations."""
-    graph = _drop_single_reductions(_fold_constants(_take_results(facts.graph)))
+    shapes = {spec.name: spec.shape for spec in facts.cases[0].inputs}
+    shapes |= {f"{prefix}:{spec.name}": spec.shape for spec in facts.parameters for prefix in ("param", "buffer")}
+    graph = _drop_single_reductions(_fold_constants(_take_results(_split_sums(facts.graph, shapes))))
     return facts if graph == facts.graph else dataclasses.replace(facts, graph=graph)
+
+
+def _split_sums(graph: tuple[Operation, ...], shapes: dict[str, tuple[int, ...]]) -> tuple[Operation, ...]:
+    """The graph with a product or a quotient, and a sum, for each `addcmul` and `addcdiv` of tensors of one shape."""
+    made: list[Operation] = []
+    known = dict(shapes)
+    for op in graph:
+        if len(op.result) == 1:
+            known[op.name] = op.result[0].shape
+        inner = PRODUCTS.get(plain_name(op))
+        if inner is None or any(known.get(name) != op.result[0].shape for name in op.operands[1:]):
+            made.append(op)
+            continue
+        part = f"{op.name}_part"
+        made.append(dataclasses.replace(op, name=part, target=inner, operands=op.operands[1:], keywords=()))
+        more = tuple(("alpha", text) for key, text in op.keywords if key == "value")
+        made.append(dataclasses.replace(op, target="aten.add.Tensor", operands=(op.operands[0], part), keywords=more))
+    return tuple(made)
 
 
 def _take_results(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:

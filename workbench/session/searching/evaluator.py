@@ -127,21 +127,28 @@ class LiveEvaluator:
             if failure is not None and failure.stage == "limits":  # too slow or too large for the emulator only
                 return ""
             return f"on the emulator: {failure.message if failure is not None else 'not correct'}"
-        best = tree.best.result if tree.best is not None else None
-        if best is None or best.version is None or not best.time_s:
+        rival, best_s = self._find_best(tree)
+        if rival is None:
             return ""
-        rival = self.log.version(best.version)
         job = self.cheap.job(version)
         new = evaluate.estimate_outcome(job, trial.outcome)
         old = evaluate.estimate_outcome(job, self._emulate(rival))
         if new is not None and old is not None:
             most = compare_times(new, old).high
             return f"at most {most:.2f}x of v{rival.number}, by the time model" if most < 1 else ""
-        if new is not None and new.low_s > best.time_s:
-            return (
-                f"at least {new.low_s * 1e6:.4g} us by the time model, v{rival.number} takes {best.time_s * 1e6:.4g} us"
-            )
+        if new is not None and new.low_s > best_s:
+            return f"at least {new.low_s * 1e6:.4g} us by the time model, v{rival.number} takes {best_s * 1e6:.4g} us"
         return ""
+
+    def _find_best(self, tree: SearchTree) -> tuple[Version | None, float]:
+        """The fastest version of the search, or of the session before it, with its seconds on the GPU."""
+        found, before = tree.best.result if tree.best is not None else None, self.log.best
+        timed: list[tuple[float, int]] = []
+        if found is not None and found.version is not None and found.time_s:
+            timed.append((found.time_s, found.version))
+        if before is not None and self._is_tested(before) and (seconds := before.trials[-1].verdict.time_s):
+            timed.append((seconds, before.number))
+        return (self.log.version(min(timed)[1]), min(timed)[0]) if timed else (None, 0.0)
 
     def _emulate(self, version: Version) -> Outcome:
         """A version's outcome on the emulator; one that was measured without being screened is run there once, which is

@@ -49,9 +49,8 @@ def run(line: str, cell: str | None, state: Notebook) -> object:
     """Run one magic line and return the result to show. Raises `UserError` for wrong input."""
     name, words = split_line(line)
     if name in ("", "help", "--help", "-h"):
-        return MimeBundle(make_parser(words[0]).format_help().strip() if words and words[0] in MAGICS else overview())
-    if name not in MAGICS:
-        raise Refused(f"no command {name!r}; %cutegen help lists them" + _suggestion(name))
+        return MimeBundle(make_parser(_find_command(words[0])).format_help().strip() if words else overview())
+    _find_command(name)
     if "-h" in words or "--help" in words:
         return MimeBundle(make_parser(name).format_help().strip())
     if cell is not None and not MAGICS[name].takes_cell:
@@ -59,6 +58,13 @@ def run(line: str, cell: str | None, state: Notebook) -> object:
     arguments = make_parser(name).parse_args(words)
     choose_gpu(arguments)
     return HANDLERS[name](arguments, cell, state)
+
+
+def _find_command(name: str) -> str:
+    """The name, if there is such a command."""
+    if name not in MAGICS:
+        raise Refused(f"no command {name!r}; %cutegen help lists them" + _suggestion(name))
+    return name
 
 
 def _suggestion(name: str) -> str:

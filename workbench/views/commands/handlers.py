@@ -146,7 +146,7 @@ def accept(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     words = list(arguments.words)
-    version = "latest"
+    version = "pending"
     if words and (
         words[0] in ("latest", "pending") or (words[0].removeprefix("v").isdigit() and words[0].startswith("v"))
     ):
@@ -180,7 +180,8 @@ def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> o
     place = landscapes.find_near(state.session.problem, state.session.device)
     if place is None:
         raise UserError(landscapes.not_recorded(state.session.problem))
-    return with_rules(heat_map(place, arguments.x, arguments.y, parse_where(arguments.where)), place)
+    shown = heat_map(place, arguments.x, arguments.y, parse_where(arguments.where))
+    return shown if arguments.where else with_rules(shown, place)  # rules are on all rows
 
 
 def find_alike(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -193,6 +194,14 @@ def find_alike(arguments: Namespace, cell: str | None, state: Notebook) -> objec
 def show_source(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     return Source(version.proposal.candidate.source)
+
+
+def show_history(arguments: Namespace, cell: str | None, state: Notebook) -> object:
+    if not arguments.html:
+        return tables.history(state.session)
+    from workbench.views.text.report import write_page
+
+    return MimeBundle(write_page(state.session, Path(arguments.html)))
 
 
 def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -322,7 +331,7 @@ HANDLERS: Mapping[str, Handler] = {
     "alike": find_alike,
     "roofline": lambda arguments, cell, state: roofline.roofline(state.session),
     "energy": lambda arguments, cell, state: energy.plot_energy(state.session),
-    "history": lambda arguments, cell, state: tables.history(state.session),
+    "history": show_history,
     "verify": verify,
     "compare": lambda arguments, cell, state: tables.version_frame(state.session),
     "status": lambda arguments, cell, state: tables.status(state.session),

@@ -150,7 +150,6 @@ LOOK = (
                 flags=("--html",),
                 metavar="FILE",
                 about="write a report of the session: versions, diffs, times and advice",
-                places=("shell",),
             ),
         ),
     ),

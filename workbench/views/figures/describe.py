@@ -65,7 +65,7 @@ def make_figure(
 
 def _make_axis(spec: Mapping[str, Any]) -> dict[str, Any]:
     """An axis with the looks that all of them share."""
-    made = {"gridcolor": GRID, "color": QUIET, "automargin": True, "zeroline": False, **spec}
+    made = {"gridcolor": GRID, "color": QUIET, "automargin": True, "zeroline": False, "ticklabelstandoff": 3, **spec}
     if "title" in spec:
         made["title"] = {"font": {"size": 12}, "standoff": 6, **spec["title"]}
     return made

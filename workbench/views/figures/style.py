@@ -4,7 +4,8 @@ from __future__ import annotations
 
 WIDTH = 700  # pixels of a static picture
 LETTER = 6.1  # pixels of a character, about
-COLOURS = ("#2b83c6", "#c0504d", "#3f8f43", "#b8740b", "#8064a2", "#2a9d96", "#8c6d5a", "#c2538f")
+COLOURS = ("#2b83c6", "#ad6c08", "#3f8f43", "#8064a2", "#2a9d96", "#8c6d5a", "#c2538f", "#6b7a1e")
+WRONG = "#c0504d"  # red is for nothing else
 MODELLED, ROOF, MEASURED, SCREENED = COLOURS[:4]
 QUIET = "#7a7a7a"  # of text and grid, where the page does not give its own
 GRID = "rgba(128,128,128,.25)"

@@ -13,6 +13,7 @@ from workbench.records import Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.notebook.view_model import Cell, DiffBlock
+from workbench.views.text.mime_bundle import MimeBundle
 
 CELL = (
     "padding:0 6px;white-space:pre-wrap;overflow-wrap:anywhere;max-width:none;"
@@ -29,7 +30,7 @@ class DecisionRecord:
 
         self._entries: list[tuple[str, str]] = []
         self._decisions = display(self._bundle(session.name), raw=True, display_id=True)
-        self._roofline = display(roofline_bundle(session), raw=True, display_id=True)
+        self._roofline = display(roofline(session), display_id=True)
 
     def _bundle(self, name: str) -> dict[str, str]:
         if not self._entries:
@@ -45,14 +46,14 @@ class DecisionRecord:
         """Append a decision and update the roofline."""
         self._entries.append((decision_html(version, against), decision_text(version, against)))
         self._decisions.update(self._bundle(session.name), raw=True)
-        self._roofline.update(roofline_bundle(session), raw=True)
+        roofline(session).replace(self._roofline)
 
 
-def roofline_bundle(session: Session) -> dict[str, object]:
-    """The MIME bundle of the roofline."""
+def roofline(session: Session) -> MimeBundle:
+    """The roofline, which the panel's style sheet hides below a panel: it is the output after that of the decisions."""
     from workbench.views.plots import roofline as plots
 
-    return plots.roofline(session)._repr_mimebundle_()
+    return plots.roofline(session)
 
 
 def _headline(version: Version, against: Version | None) -> str:

@@ -70,10 +70,10 @@ def _check_near_bound(answer: object, session: Session) -> str:
     if latest.proposal.candidate.source in {v.proposal.candidate.source for v in earlier if v}:
         return "that version is not new"
     verdict = latest.trials[-1].verdict
-    reached = verdict.fraction_of_bound or 0
+    reached, source = verdict.fraction_of_bound or 0, str(verdict.time_provenance)
     if verdict.recorded is not None and verdict.bound is not None:
-        reached = verdict.bound.bound_s / verdict.recorded.seconds
-    return "" if reached >= 0.8 else f"your version reaches {reached:.0%} of the bound, not 80%"
+        reached, source = verdict.bound.bound_s / verdict.recorded.seconds, "recorded"
+    return "" if reached >= 0.8 else f"your version reaches {reached:.0%} of the bound ({source}), not 80%"
 
 
 def _check_undecided(answer: object, session: Session) -> str:

@@ -34,14 +34,13 @@ class Knobs:
         return f"<sliders for mix and p over {self.graph.name}; they need a running kernel>"
 
     def draw(self) -> MimeBundle:
-        """The picture for where the sliders are, in its static form: plotly's is not drawn again by an update."""
-        made = draw_reads(self.graph, self.policy, self.cache)
-        return MimeBundle(made.text, html=made.html, svg=made.svg)
+        """The picture for where the sliders are."""
+        return draw_reads(self.graph, self.policy, self.cache)
 
     def _turn(self, _: object) -> None:
         self.policy = dataclasses.replace(self.policy, mix=self.mix.value, p=self.p.value)
         if self._picture is not None:
-            self._picture.update(self.draw())
+            self.draw().replace(self._picture)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

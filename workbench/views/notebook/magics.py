@@ -79,6 +79,8 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         except WorkbenchError as error:  # also for a stop: the rest of the cell must not run
             closed = self._drop_session() if command == "problem" else ""
             raise UsageError(f"{error}{closed}") from None
+        except OSError as error:  # a file that cannot be written or read
+            raise UsageError(": ".join(map(str, filter(None, (error.strerror or error, error.filename))))) from None
         if out:
             self.shell.user_ns[out] = result
             return None

@@ -7,6 +7,7 @@ same cell, so a reopened notebook shows them without a kernel. The front end is 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 from collections import deque
 from pathlib import Path
@@ -49,6 +50,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self._waiting_lock = threading.Lock()
         self._received: deque[object] = deque(maxlen=RECEIVED)
         self._record: decision_record.DecisionRecord | None = None
+        self._is_closed = False
         super().__init__(
             state=self.controller.state(), live=self.controller.live_state(), search=self.controller.search_state()
         )
@@ -111,6 +113,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
             self._push({"closed"})
             return
         self._remove_listener()
+        self._is_closed = False
         controller = get_controller(session)
         controller.proposer = self.controller.proposer
         self.controller, self._remove_listener = controller, controller.add_listener(self._on_change)
@@ -120,6 +123,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _on_change(self, what: str) -> None:
         """Listener of the controller, called on any thread. It sends on the event loop of the kernel."""
+        self._is_closed |= what == "closed"
         kinds = {"state": {"state", "live"}, "decided": {"decided", "state"}, "search": {"search", "live"}}.get(
             what, {what}
         )
@@ -140,6 +144,9 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def _push(self, kinds: set[str]) -> None:
         if "closed" in kinds:
+            with contextlib.suppress(WorkbenchError, sqlite3.Error):
+                self.state = self.controller.state()  # as it was left
+        if "closed" in kinds or self._is_closed:  # a page may say hello after that
             self.live = {**self.controller.live_state(), "busy": "", "closed": True}
             return
         try:

@@ -13,7 +13,7 @@ from workbench.analysis.hunks import hunks
 from workbench.probes import directives
 from workbench.records import Diagnosis, KernelBuild, LineCounts, Profile, Verdict, Version, kernel_function
 from workbench.views.text import diagnosis
-from workbench.views.text.mime_bundle import format_joules
+from workbench.views.text.mime_bundle import format_joules, format_share, format_times
 
 Cell = int | str
 
@@ -128,7 +128,7 @@ def verdict_text(version: Version) -> str:
         parts.append(f"{_format_seconds(verdict.recorded.seconds)} recorded on {verdict.recorded.device}")
     parts += _energy_phrases(version)
     if verdict.fraction_of_bound is not None:
-        parts.append(f"{verdict.fraction_of_bound:.1%} of the bound")
+        parts.append(f"{_format_share(verdict.fraction_of_bound)} of the bound")
     if verdict.speedup is not None:
         calls = " by whole calls" if verdict.speedup_of == "calls" else ""
         parts.append(f"{verdict.speedup:.2f}x its parent{calls}{noise_phrase(verdict)}")
@@ -137,8 +137,13 @@ def verdict_text(version: Version) -> str:
     doubts = [
         f"{'refused as suspect' if doubt == verdict.refused else 'suspect'}: {doubt}" for doubt in verdict.suspect
     ]
-    doubts += [f"refuses {said}" for said in verdict.refuses] + [f"doubt: {said}" for said in verdict.doubts]
+    refused = [said.partition(" (")[0] for said in verdict.refuses]  # the verdict itself has the reasons too
+    doubts += [f"refuses {', '.join(refused)}"] * bool(refused) + [f"doubt: {said}" for said in verdict.doubts]
     return "; ".join(parts + doubts + [*verdict.untested, *(f"disturbed: {doubt}" for doubt in verdict.disturbed)])
+
+
+def _format_share(value: float) -> str:
+    return f"{value:.1%}" if value >= 0.01 else format_share(value)
 
 
 def _energy_phrases(version: Version) -> list[str]:
@@ -327,8 +332,8 @@ def advice_view(version: Version | None, found: Diagnosis | None, *, has_model: 
     if version is None or found is None:
         what = "no version yet" if version is None else f"not diagnosed yet: %cutegen diagnose v{version.number}"
         return {"head": "", "top": None, "more": 0, "note": what}
-    room = f", {found.room:.3g}x the attainable bound" if found.room is not None else ""
-    head = f"v{version.number} is limited by {found.bottleneck} ({found.provenance}){room}"
+    room = f", {format_times(found.room)} the attainable bound" if found.room is not None else ""
+    head = f"v{version.number} is bound by {found.bottleneck} ({found.provenance}){room}"
     if found.exhausted or not found.advice:
         note = "nothing to gain here: the bound leaves no room" if found.exhausted else "no probe found a cause"
         return {"head": head, "top": None, "more": 0, "note": note}

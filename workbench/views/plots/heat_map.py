@@ -97,7 +97,7 @@ def _render(
     tips = [[_break_lines(cell.tip) if cell else "" for cell in line] for line in grid]
     key = {
         "thickness": 14,
-        "title": {"text": "times the<br>fastest", "font": {"size": 11}},
+        "title": {"text": "times the<br>fastest<br>&nbsp;", "font": {"size": 11}},
         "tickvals": [0, 1, _place_slowdown(5.0), 2],
         "ticktext": ["1", "2", "5", f"{MUCH:.0f} or more"],
     }

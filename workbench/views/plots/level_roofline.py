@@ -87,7 +87,7 @@ def _make_ceilings(
     fastest = max((rate for _, rate, _ in roofs), default=0.0)
     return slopes + [
         go.Scatter(
-            mode="lines+text",
+            mode="lines+markers+text",
             x=[peak / fastest if roofs else 10.0 ** x[0], 10.0 ** x[1]],
             y=[peak, peak],
             text=["", f"{name} {format_amount(peak)}FLOP/s ({source})"],
@@ -95,6 +95,7 @@ def _make_ceilings(
             textposition="bottom left" if peak == top else "top left",
             textfont={"size": 11},
             hoverinfo="skip",
+            marker={"size": 8, "opacity": 0, "color": QUIET},  # plotly keeps a text away from a mark, not from a line
             line={"color": QUIET, "dash": dash_of(n), "width": 1.5},
         )
         for n, (name, peak, source) in enumerate(peaks)

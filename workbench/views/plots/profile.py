@@ -344,18 +344,16 @@ def available_plots(found: Profile) -> tuple[str, ...]:
     return tuple(name for name, make in PLOTS.items() if make(found) is not None)
 
 
-def all_plots(found: Profile) -> MimeBundle:
-    """The summary and notes of a profile, then all its plots and the table of lines."""
+def all_plots(found: Profile, *, has_summary: bool = True) -> MimeBundle:
+    """The summary (unless it stands elsewhere) and notes of a profile, then all its plots and the table of lines."""
     made = [plot for make in (*PLOTS.values(), line_table) if (plot := make(found)) is not None]
-    lines = [found.summary, *(f"note: {note}" for note in found.notes)]
+    lines = [*([found.summary] if has_summary else []), *(f"note: {note}" for note in found.notes)]
     if found.protections and found.by != CounterProfiler.name:
         lines.append(f"protections while it was profiled: {', '.join(found.protections)}")
     listed = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-    head = MimeBundle("\n".join(lines), html=listed)
+    parts = [*([MimeBundle("\n".join(lines), html=listed)] if lines else []), *made]
     return MimeBundle(
-        "".join([head.text, *(f"\n\n{plot.text}" for plot in made)]),
-        html="".join(part.html for part in (head, *made)),
-        parts=(head, *made),
+        "\n\n".join(part.text for part in parts), html="".join(part.html for part in parts), parts=tuple(parts)
     )
 
 

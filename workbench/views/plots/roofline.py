@@ -41,7 +41,7 @@ def draw_roofline(points: tuple[RooflinePoint, ...], bound: Bound, copy: float |
 
 
 def _title(bound: Bound) -> str:
-    return f"Roofline, {bound.device}, case {bound.case}: limited by {bound.limited_by}"
+    return f"Roofline, {bound.device}, case {bound.case}: bound by {bound.limited_by}"
 
 
 def _version_table(points: Sequence[RooflinePoint], bound: Bound, copy: float | None) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from workbench.views.figures.describe import NO_AXIS, escape, make_figure, show
 from workbench.views.figures.style import LETTER, QUIET, WIDTH, colour_of
 from workbench.views.text.mime_bundle import MimeBundle
 
-PANEL = 230  # pixels of one graph
+PANEL = 300  # pixels of one graph, at most
 ACROSS = 1.2  # from one graph to the next, of a graph's width
 MOST_PANELS = 3
 MOST_NODES = 200  # a larger graph is drawn without what is not of the pattern
@@ -33,11 +33,12 @@ def draw_rule(rule: Rule, graphs: Sequence[object]) -> MimeBundle:
     literals = [one for one in rule.literals if not one.negated][:MOST_PANELS] or list(rule.literals[:MOST_PANELS])
     panels = [_Panel(one, read_graph(graphs[one.pattern.graph])) for one in literals]
     said = [str(panel.literal) for panel in panels]
+    size = min(PANEL, (WIDTH - 36) / (ACROSS * (len(panels) - 1) + 1.16))
     figure = make_figure(
-        "\n".join([f"{rule.label}: support {rule.support}, confidence {rule.confidence:.1%}", *said]),
+        "\n".join([f"label {rule.label}: support {rule.support}, confidence {rule.confidence:.1%}", *said]),
         [trace for number, panel in enumerate(panels) for trace in panel.make_traces(number)],
-        height=PANEL,
-        xaxis={**NO_AXIS, "range": [-0.08, (WIDTH - 36) / PANEL]},
+        height=size,
+        xaxis={**NO_AXIS, "range": [-0.08, (WIDTH - 36) / size - 0.08]},
         yaxis={**NO_AXIS, "range": [-0.08, 1.08], "scaleanchor": "x"},
     )
     return show(figure, str(rule), described=str(rule))

@@ -17,6 +17,7 @@ from workbench.views.figures.style import COLOURS, SCREENED, colour_of, dash_of
 from workbench.views.search.outline import summarise
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, render_table
 
+FEW = 12  # candidates that are each numbered at the axis
 INNER = 0.1, 0.9  # the band holds the searches between these shares
 
 
@@ -165,6 +166,12 @@ def _make_curve(curve: Curve, number: int) -> list[Any]:
     return [*band, go.Scatter(mode="lines", name=curve.name, x=x, y=list(curve.values), line=line)]
 
 
+def _count_all(longest: int) -> dict[str, object]:
+    """Ticks at each number where they are few, so that there are none between two candidates."""
+    numbers = list(range(1, longest + 1))
+    return {"tickvals": numbers, "ticktext": list(map(str, numbers))} if longest <= FEW else {}
+
+
 def _make_figure(title: str, curves: Sequence[Curve], axes: Axes, marks: Sequence[int], dots: Dots) -> go.Figure:
     low, high = _fit_range(curves, dots, axes.is_log)
     data = [trace for number, curve in enumerate(curves) for trace in _make_curve(curve, number)]
@@ -197,7 +204,7 @@ def _make_figure(title: str, curves: Sequence[Curve], axes: Axes, marks: Sequenc
         title,
         data,
         height=230,
-        xaxis={"title": {"text": axes.x}, "range": [1 - longest / 100, longest * 1.01]},
+        xaxis={"title": {"text": axes.x}, "range": [1 - longest / 100, longest * 1.01], **_count_all(longest)},
         yaxis={
             "title": {"text": axes.y},
             **(is_log if axes.is_log else {}),

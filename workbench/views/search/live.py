@@ -63,7 +63,7 @@ def _replaces_outputs() -> bool:
 
 
 def without_plotly(drawn: MimeBundle) -> dict[str, object]:
-    """A drawing while the search runs: without plotly, which would be drawn anew with each update, and flicker."""
+    """A drawing while the search runs: without plotly, whose first figure JupyterLab would keep."""
     bundle = drawn._repr_mimebundle_()
     return {kind: value for kind, value in bundle.items() if kind in ("text/plain", "image/svg+xml")}
 

@@ -10,14 +10,14 @@ from typing import Any
 from workbench.policies.search import SearchTree
 from workbench.views.figures import objects as go
 from workbench.views.figures.describe import NO_AXIS, escape, make_figure, show
-from workbench.views.figures.style import LETTER, MEASURED, MODELLED, QUIET, ROOF, SCREENED, shorten
+from workbench.views.figures.style import LETTER, MEASURED, MODELLED, QUIET, SCREENED, WRONG, shorten
 from workbench.views.search.outline import Row, find_rows, fold, summarise
 from workbench.views.text.mime_bundle import MimeBundle, render_table
 
 ROW, INDENT, INDENTED = 21, 13.0, 150.0  # pixels; of a deep tree each level gets less
 TRIES, VALUE, TIME, END = 300, (322, 454), 468, 684  # pixels where the columns begin or end
 BEST = MEASURED
-INK = {"root": QUIET, "open": QUIET, "passed": MODELLED, "failed": ROOF, "screened": SCREENED, "pruned": QUIET}
+INK = {"root": QUIET, "open": QUIET, "passed": MODELLED, "failed": WRONG, "screened": SCREENED, "pruned": QUIET}
 SYMBOLS = {
     "root": "diamond-open",
     "open": "circle-open",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from workbench.records import Size, record
+from workbench.records import NOTHING, Size, record
 from workbench.session import Session
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds
 from workbench.views.text.operations import OperationLine, join_shape, shorten
@@ -52,11 +52,11 @@ def plan_lines(card: Card) -> tuple[str, ...]:
         f"the nearest that it can: {found.part}, which gives {found.result} "
         f"({found.calls} of the {found.of} calls that compute)"
         if found.part
-        else "it has no operation for any part of it"
+        else ""
     )
     return (
         f"cannot write this: {found.reason}",
-        part,
+        *([part] if part else []),
         "write the kernel yourself (%%cutegen edit, or cutegen test PROBLEM FILE), "
         "or let a language model do it (--by llm)",
     )
@@ -100,8 +100,9 @@ def _list_sections(card: Card) -> tuple[Section, ...]:
 def _operation_rows(card: Card) -> tuple[tuple[str, ...], ...]:
     first, left_out, last = shorten(card.operations)
     more = ((f"... {left_out} more ...", "", "", ""),) if left_out else ()
-    form = f"  as {card.form}" if card.form else ""
-    returned = (", ".join(card.returned) + form, "", "", f"<- returned (numbers are those of the case {card.traced})")
+    form = f"  as {card.form}" if card.form not in ("", NOTHING) else ""
+    what = "changed in place; nothing is returned" if card.form == NOTHING else "returned"
+    returned = (", ".join(card.returned) + form, "", "", f"<- {what} (numbers are those of the case {card.traced})")
     return (*map(_operation_row, first), *more, *map(_operation_row, last), returned)
 
 

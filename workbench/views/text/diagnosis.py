@@ -14,7 +14,7 @@ from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
 from workbench.views.figures.svg import inline_svg
 from workbench.views.plots import measures
-from workbench.views.text.mime_bundle import MimeBundle, format_seconds
+from workbench.views.text.mime_bundle import MimeBundle, format_seconds, format_times
 from workbench.views.text.rules_page import rules_block
 
 MOST_EXAMPLES = 3  # advice with an example beside it
@@ -87,11 +87,11 @@ def _head(version: Version, found: Diagnosis) -> list[str]:
     """Class, both stages, the room to the bound, and what there is to say without advice."""
     place = "on" if found.provenance == "measured" else "for"
     where = f"{found.provenance} {place} {found.device}" + (f", case {found.case}" if found.case else "")
-    lines = [f"v{version.number} is limited by {found.bottleneck} ({where})"]
+    lines = [f"v{version.number} is bound by {found.bottleneck} ({where})"]
     stages = f"  the problem's own limit: {found.analytic}; this kernel's counters: {found.measured}"
     lines.append(stages + (f" ({found.note})" if found.note else ""))
     if found.seconds is not None:
-        room = "no bound is known" if found.room is None else f"{found.room:.3g}x the attainable bound"
+        room = "no bound is known" if found.room is None else f"{format_times(found.room)} the attainable bound"
         lines.append(f"  time {format_seconds(found.seconds)}, {room}")
     if found.exhausted:
         lines.append(

@@ -16,8 +16,9 @@ class MimeBundle:
     """A MIME bundle for a notebook. `text` is always set, and `str()` returns it; alone it is shown with whole words.
 
     If `parts` are given, a notebook displays each of them as an output instead. An untrusted notebook drops a picture
-    inside HTML, but shows a picture in a bundle of its own. Numbers in `plotly` are rounded to DIGITS, so that a saved
-    notebook does not depend on a machine's last bits.
+    inside HTML, but shows a picture in a bundle of its own. What has both a live and a static picture is not kept a
+    third time as HTML, which is for reports. Numbers in `plotly` are rounded to DIGITS, so that a saved notebook does
+    not depend on a machine's last bits.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class MimeBundle:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         bundle: dict[str, object] = {"text/plain": self.text}
-        if self.html or not (self.markdown or self.svg):
+        is_drawn = self.svg and self.plotly
+        if (self.html and not is_drawn) or not (self.html or self.markdown or self.svg):
             bundle["text/html"] = self.html or f'<pre style="{WHOLE_WORDS}">{html.escape(self.text)}</pre>'
         if self.markdown:
             bundle["text/markdown"] = self.markdown
@@ -57,6 +59,15 @@ class MimeBundle:
         if self.plotly:
             bundle[PLOTLY] = self.plotly
         return bundle
+
+    def replace(self, handle: Any) -> None:
+        """Show it in the place of a displayed output. The static picture goes first: of two of plotly's, JupyterLab
+        keeps the older one.
+        """
+        bundle = self._repr_mimebundle_()
+        if self.plotly:
+            handle.update({kind: shown for kind, shown in bundle.items() if kind != PLOTLY}, raw=True)
+        handle.update(bundle, raw=True)
 
 
 def _round(value: Any) -> Any:
@@ -92,6 +103,16 @@ def format_amount(value: float) -> str:
         if abs(value) >= scale:
             return f"{value / scale:.4g} {unit}"
     return f"{value:.4g}"
+
+
+def format_share(value: float) -> str:
+    """A share in percent; small ones with their first digit, so that they are not called 0."""
+    return f"{value:.0%}" if value >= 0.01 or value == 0 else f"{100 * value:.1g}%"
+
+
+def format_times(value: float) -> str:
+    """How many times as much: three digits, or all of a large number."""
+    return f"{value:,.0f}x" if value >= 1000 else f"{value:.3g}x"
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[object]], caption: str = "") -> tuple[str, str]:

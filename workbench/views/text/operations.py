@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence, Set
 
 from workbench.problems.expressions import DTYPES
@@ -111,7 +112,9 @@ def _format_operand(text: str, texts: dict[str, str]) -> str:
 
 
 def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
+    """The values in an operand's text, which may be a list. Commas inside of brackets part nothing."""
+    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    return [part.strip() for part in re.split(r",(?![^\[]*\])", inner) if part.strip()]
 
 
 class AxisNames:

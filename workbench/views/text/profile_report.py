@@ -33,7 +33,7 @@ def profile_report(version: Version, found: Profile) -> MimeBundle:
 
 
 def _report(version: Version, found: Profile) -> MimeBundle:
-    plots = profile_plots.all_plots(found)
+    plots = profile_plots.all_plots(found, has_summary=not found.launches)  # the caption of the counters has it
     if not found.launches:
         kernels = profile_plots.kernel_table(found) if found.kernels else MimeBundle("")
         text = "\n\n".join(filter(None, [f"v{version.number}", kernels.text]))
@@ -106,7 +106,8 @@ def _executed_ctas(launch: Launch) -> str:
 def _findings(found: Profile) -> tuple[str, str]:
     """Occupancy and findings, as text and as an HTML list."""
     resident = [f"occupancy {fraction:.0%}, limited by {limiter}" for _, fraction, limiter in found.occupancy]
-    findings = [f"line {item.line}: {item.message}" for item in found.findings]
+    where = " at the emulated case" if found.case == "full" else ""
+    findings = [f"line {item.line}: {item.message}{where}" for item in found.findings]
     resident += [NO_L2] if any(launch.sampled for launch in found.launches) else []
     text = "\n".join(resident + (["findings:", *findings] if findings else []))
     return text, "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in resident + findings) + "</ul>"

@@ -137,6 +137,12 @@ def _counters_html(version: Version, job: Job) -> str:
     return f"<details>{summary}{counted}{plots}</details>"
 
 
+def write_page(session: Session, path: Path) -> str:
+    """Write the report of a session as a page that needs nothing else. Returns what was done."""
+    path.write_text(html_page(session), encoding="utf-8")
+    return f"written to {path}"
+
+
 def write_notebook(session: Session, path: Path) -> None:
     """Write a session as a finished notebook. Raises `Unavailable` without nbformat."""
     try:

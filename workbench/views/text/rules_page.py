@@ -9,7 +9,7 @@ from workbench.landscapes import Landscape
 from workbench.records import Problem, Version
 from workbench.structure.kernels.kernel_rules import KernelRule, explain_program, rules_of_landscape
 from workbench.structure.kernels.landscape_rows import context_attributes
-from workbench.views.text.mime_bundle import MimeBundle, format_seconds
+from workbench.views.text.mime_bundle import WHOLE_WORDS, MimeBundle, format_seconds
 
 SHOWN = 5
 SAID_OF_PROGRAM = 3
@@ -67,4 +67,4 @@ def _lines(rule: KernelRule) -> list[str]:
 def _item(rule: KernelRule) -> str:
     said, *pair = _lines(rule)
     shown = "\n".join(line.strip() for line in pair)
-    return f'<li>{html.escape(said.strip())}<pre style="margin:2px 0;overflow-x:auto">{html.escape(shown)}</pre></li>'
+    return f'<li>{html.escape(said.strip())}<pre style="{WHOLE_WORDS}">{html.escape(shown)}</pre></li>'

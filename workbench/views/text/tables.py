@@ -13,7 +13,7 @@ from workbench.session import Session
 from workbench.session.verifying import LogCheck
 from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
-from workbench.views.text.mime_bundle import MimeBundle, format_joules, format_seconds, render_table
+from workbench.views.text.mime_bundle import MimeBundle, format_joules, format_seconds, format_share, render_table
 from workbench.views.text.problem_card import format_shapes, headline, list_warnings
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PRECISIONS = {"tfloat32": ", tf32 maths", "float16": " in fp16", "bfloat16": " in bf16"}
 TORCH = {"eager": "torch eager", "compiled": "torch.compile"}  # by `Ratio.against`
 LEAST_GAIN = 0.005  # a predicted gain that is nearer to 1 says nothing
+ENERGY_NAMES = {"half tensor": "tensor cores", "tf32 tensor": "tensor cores", "shared": "shared memory"}
 GREEN, RED = "rgba(46,160,67,.18)", "rgba(218,54,51,.16)"  # grounds of a verdict
 
 
@@ -142,7 +143,7 @@ def _time_lines(version: Version) -> list[str]:
             f"  time at case {found.bound.case}{policy}: {format_seconds(found.time_s)} ({_provenance(version)}"
             f"{_interval(found)}); "
             f"bound {format_seconds(found.bound.bound_s)} ({found.bound.limited_by}); "
-            f"{found.fraction_of_bound:.0%} of the bound"
+            f"{format_share(found.fraction_of_bound or 0.0)} of the bound"
         )
         if found.time_interval is not None and found.bound.device != FITTED_ON:
             out.append(f"  time model: {describe_fit(devices.find(found.bound.device))}")
@@ -233,7 +234,7 @@ def _energy_lines(version: Version) -> list[str]:
         )
     if modelled is not None:
         low, high = format_joules(modelled.low_joules), format_joules(modelled.high_joules)
-        most = f", most by {modelled.parts[0][0]}" if modelled.parts else ""
+        most = "".join(f", most of the rest by {ENERGY_NAMES.get(name, name)}" for name, _ in modelled.parts[:1])
         out.append(
             f"  energy: {format_joules(modelled.joules)} a call (modelled, 90 % between {low} and {high}): "
             f"{format_joules(modelled.static_joules)} static{most}"
