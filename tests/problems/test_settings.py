@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workbench import problems
 from workbench.errors import ProblemError
-from workbench.problems import loading
+from workbench.problems import inspection, loading
 from workbench.problems.settings import check_settings, find_assignments, module_scalars, with_settings
 from workbench.records import Problem
 
@@ -227,3 +227,22 @@ def test_a_text_that_names_no_dtype_is_fp32_at_once() -> None:
 def test_sizes_that_cannot_be_tied_or_kept_are_one_line(options: dict[str, tuple[str, ...]], said: str) -> None:
     with pytest.raises(ProblemError, match=said):
         problems.load(LITERALS, **options)  # type: ignore[arg-type]
+
+
+LINEAR = """import torch
+class Model(torch.nn.Module):
+    def __init__(self, d=64):
+        super().__init__()
+        self.fc = torch.nn.Linear(d, 32)
+    def forward(self, x, other):
+        return self.fc(x), other
+def get_inputs():
+    return [torch.randn(16, 64), torch.randn(64)]
+"""
+
+
+def test_a_size_that_the_reference_ties_cannot_vary_alone() -> None:
+    """`--vary` breaks a tie that is the person's, and none that the reference needs."""
+    opened = inspection.open_problem(problems.load(LINEAR, tie=(("x_1", "other_0"),), vary=("other_0", "x_1")))
+    assert opened.problem.tie == (("x_1", "d"),)
+    assert {case.inputs[0].shape[1] for case in opened.facts.cases} > {64}

@@ -14,6 +14,7 @@ CUTE = {
     "u8": "cutlass.Uint8",
     "i32": "cutlass.Int32",
     "i64": "cutlass.Int64",
+    "bool": "cutlass.Boolean",
 }
 TORCH = {
     "f16": "torch.float16",
@@ -27,7 +28,8 @@ TORCH = {
     "u8": "torch.uint8",
     "i32": "torch.int32",
     "i64": "torch.int64",
+    "bool": "torch.bool",
 }
 BITS = {"f64": 64, "i64": 64, "f32": 32, "tf32": 32, "i32": 32, "f16": 16, "bf16": 16} | dict.fromkeys(
-    ("e4m3", "e5m2", "i8", "u8"), 8
+    ("e4m3", "e5m2", "i8", "u8", "bool"), 8
 )

@@ -18,7 +18,19 @@ ARITHMETIC = (
     *("scalar_tensor", "full_like", "var", "var_mean", "std", "topk"),
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"),
 )
-PARTS = ("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "tril", "triu", "as_strided")
+PARTS = (
+    "glu",
+    "slice",
+    "select",
+    "narrow",
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "unbind",
+    "tril",
+    "triu",
+    "as_strided",
+)
 GROUPS = {"native_group_norm": 6, "convolution": 8}  # position of the operand that holds the number of groups
 CONVOLUTION_WINDOW = slice(3, 8)  # stride, padding, dilation, transposed, output padding
 

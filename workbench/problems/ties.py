@@ -19,7 +19,7 @@ from workbench.errors import ProblemError
 from workbench.problems import cases, loading
 from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.integers import fake_inputs
-from workbench.problems.settings import Assigned, find_assignments, spread_ties
+from workbench.problems.settings import Assigned, find_assignments, module_scalars, spread_ties
 from workbench.records import Case, Operation, Problem, Settings, Size
 
 Group = tuple[str, ...]
@@ -33,7 +33,9 @@ def tie_sizes(problem: Problem) -> Problem:
 
     Raises `ProblemError` if tied sizes are set to different values.
     """
-    tied = dataclasses.replace(problem, tie=_merge([*problem.tie, *_find_ties(problem)], problem.vary))
+    own = dataclasses.replace(problem, settings=(), tie=(), keep=(), vary=())
+    alone = [name for name in problem.vary if _runs_alone(own, name)]
+    tied = dataclasses.replace(problem, tie=_merge([*problem.tie, *_find_ties(problem)], alone))
     given = dict(problem.settings)
     for group in tied.tie:
         values = {name: given[name] for name in group if name in given}
@@ -41,6 +43,18 @@ def tie_sizes(problem: Problem) -> Problem:
             said = " and ".join(f"{name}={value}" for name, value in values.items())
             raise ProblemError(f"{said}: the reference runs only if {', '.join(group)} are equal; set one of them")
     return dataclasses.replace(tied, settings=spread_ties(tied, problem.settings))
+
+
+def _runs_alone(problem: Problem, name: str) -> bool:
+    """Whether the reference runs with another value of this size alone, half of it or twice as much."""
+    value = int(str(module_scalars(problem.source)[name]))
+    for other in (value // 2, 2 * value):
+        try:
+            cases.measure(problem, "tried", ((name, other),))
+        except ProblemError:
+            continue
+        return True
+    return False
 
 
 def _merge(groups: Iterable[Sequence[str]], alone: Sequence[str]) -> tuple[Group, ...]:

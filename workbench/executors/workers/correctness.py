@@ -141,7 +141,8 @@ def _add(found: _Found, gap: torch.Tensor, error: torch.Tensor, wanted: torch.Te
         found.worst_at = (at[0].start + row) * columns + at[1].start + column
     finite = gap.nan_to_num_(0.0, 0.0)
     found.absolute = max(found.absolute, float(finite.max()))
-    ratio = finite.div_(wanted.abs()).nan_to_num_(0.0, 0.0)  # an element of 0 has no relative error
+    size = wanted if wanted.dtype == torch.bool else wanted.abs()
+    ratio = finite.div_(size).nan_to_num_(0.0, 0.0)  # an element of 0 has no relative error
     found.relative = max(found.relative, float(ratio.max()))
 
 

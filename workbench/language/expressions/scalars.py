@@ -111,6 +111,7 @@ SCALARS: tuple[ScalarFunction, ...] = (
     _composed("threshold", ("threshold", ""), ("value", "")),
     _composed("softshrink", ("lambd", "0.5"), others=(AtenCall(name="hardshrink", numbers=(("lambd", "0.5"),)),)),
     *(_composed(name) for name in ("deg2rad", "rad2deg", "frac", "sgn", "angle", "positive", "special_entr")),
+    *(_composed(name) for name in ("isnan", "isinf", "isposinf", "isneginf", "signbit")),
     _composed("logit", ("eps", "None")),
     _composed("nan_to_num", ("nan", "None"), ("posinf", "None"), ("neginf", "None")),
     _composed("rrelu_with_noise", ("lower", "0.125"), ("upper", "0.3333333333333333"), ("training", "False"), values=2),

@@ -18,7 +18,7 @@ from workbench.records.base import record
 
 REDUCTIONS = tuple(side + how for side, how in itertools.product(("row", "col"), ("sum", "mean", "max", "min")))
 NAMES = (*READERS, "scale", "clamp", *COMBINERS, *UNARY, *REDUCTIONS, "cast")
-CAST_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
+CAST_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "bool": 1}
 
 Step = tuple[Call, Read | None]
 Reason = tuple[str, str]
@@ -96,6 +96,9 @@ def _check_order(stage: Stage, index: int, closed: bool) -> list[Rejection]:
     if call.name == "cast" and index != len(stage.epilogues) - 1:
         reason = "the result's type, decided when all maths is done"
         found.append(Rejection(field="cast", value=_arguments_text(call), reason=reason, legal="as the last epilogue"))
+    if call.name == "cast" and call.positional == ("bool",) and stage.operation.name != "elementwise":
+        reason = "only elementwise writes bools"
+        found.append(Rejection(field="cast", value="bool", reason=reason, legal="f16, bf16, f32"))
     if call.name in REDUCTIONS and closed:
         legal = "only one; write reduce(...) as a stage after it"
         found.append(Rejection(field=call.name, value="", reason="one reduction closes the epilogues", legal=legal))

@@ -102,12 +102,13 @@ class EpsWatch(UncompiledMode):
 
 class WidenedDtypes(UncompiledMode):
     """Everything in floating point is computed in `wide`, whatever dtype the code names: `.float()`, `.to(x.dtype)`,
-    `torch.zeros(n)`, autocast. Conversions to 8 bits and to integers round as they do.
+    `torch.zeros(n)`, autocast. Conversions to 8 bits and to integers round as they do. Where infinity becomes the
+    largest number, it is that of `narrow`, the problem's own dtype.
     """
 
-    def __init__(self, wide: torch.dtype) -> None:
+    def __init__(self, wide: torch.dtype, narrow: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.wide = wide
+        self.wide, self.ends = wide, (torch.finfo(narrow).max, torch.finfo(narrow).min)
 
     def _is_narrow(self, dtype: object) -> bool:
         return isinstance(dtype, torch.dtype) and dtype.is_floating_point and 1 < dtype.itemsize < self.wide.itemsize
@@ -126,6 +127,11 @@ class WidenedDtypes(UncompiledMode):
             given["dtype"] = self.wide
         if func.namespace == "aten" and not func.is_view and not func._schema.is_mutable:
             args, given = tree_map(self._widen, args), tree_map(self._widen, given)
+        if operation_name(func) == "nan_to_num":
+            args = (*args, *(None,) * (4 - len(args)))
+            kept = (given.pop("posinf", args[2]), given.pop("neginf", args[3]))
+            ends = (own if own is not None else default for own, default in zip(kept, self.ends, strict=True))
+            args = (*args[:2], *ends)
         return func(*args, **given)
 
 
@@ -179,7 +185,9 @@ def run_reference(
         widened, values = _widened(model, wide), convert(inputs, wide)
         loading.seed_generators(seed)
         drawn = record.drawn if eager is not None else []
-        with TermCount() as count, BeforeRounding(wide) as before, WidenedDtypes(wide), ReplayedDraws(drawn, wide):
+        narrow = loading.DTYPES.get(precision, torch.float32)
+        widening = WidenedDtypes(wide, narrow)
+        with TermCount() as count, BeforeRounding(wide) as before, widening, ReplayedDraws(drawn, wide):
             results = tensors_of(widened(*values))
         exact = [before.find(value) for value in results]
     for other in others:

@@ -14,6 +14,7 @@ from workbench.language import Call
 from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms import draws
+from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
@@ -101,6 +102,7 @@ def _recognise_forms(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
+    facts = split_gates(facts)
     joined = decompose_to_cat(name_repeats(facts))
     named = name_leading(remove_noop_expands(name_parts(joined)))
     for form in (facts, *([joined] if joined.graph != facts.graph else []), named):

@@ -104,6 +104,21 @@ def _scaled(factor: float) -> Compose:
     return lambda op, build: call("mul", build(op.operands[0]), factor)
 
 
+def _compared(name: str, other: float, of: str = "") -> Compose:
+    """A comparison of a value, or a function of it, with a number."""
+
+    def compose(op: Operation, build: Build) -> object:
+        x = build(op.operands[0])
+        return call(name, call(of, x) if of else x, other)
+
+    return compose
+
+
+def _is_nan(op: Operation, build: Build) -> object:
+    x = build(op.operands[0])
+    return call("ne", x, x)
+
+
 MORE: dict[str, Compose] = {
     "deg2rad": _scaled(math.pi / 180),
     "rad2deg": _scaled(180 / math.pi),
@@ -111,6 +126,11 @@ MORE: dict[str, Compose] = {
     "sgn": lambda op, build: call("sign", build(op.operands[0])),
     "angle": _angle,
     "positive": lambda op, build: build(op.operands[0]),
+    "isnan": _is_nan,
+    "isinf": _compared("eq", math.inf, of="abs"),
+    "isposinf": _compared("eq", math.inf),
+    "isneginf": _compared("eq", -math.inf),
+    "signbit": lambda op, build: call("lt", call("copysign", 1, build(op.operands[0])), 0),
     "special_entr": _entr,
     "logit": _logit,
     "nan_to_num": _nan_to_num,

@@ -297,13 +297,15 @@ def match_expressions(facts: Facts, by_name: dict[str, Operation], output: str) 
         batchmean = _batchmean(builder, made)
         operation = batchmean if batchmean is not None else builder.operation(output)
         kind = facts.cases[0].outputs[0].dtype
-        cast = () if kind == "int64" else builder.cast(output, operation)
+        is_bool = kind == "bool" and operation.name == "elementwise"
+        cast: tuple[Call, ...] = (Call(name="cast", positional=("bool",)),) if is_bool else ()
+        if kind not in ("int64", "bool"):
+            cast = builder.cast(output, operation)
     except (Unrecognised, ValueError, IndexError):
         return None
     places = isinstance(operation.positional[0], Call) and dict(operation.named).get("op") in ("argmax", "argmin")
-    if not builder.operands or kind not in (
-        ("int64",) if places or dict(operation.named).get("op") in ("argmax", "argmin") else FLOATS
-    ):
+    wanted = ("int64",) if places or dict(operation.named).get("op") in ("argmax", "argmin") else FLOATS
+    if not builder.operands or (kind not in wanted and not is_bool):
         return None
     if (
         len(builder.stages) == 1

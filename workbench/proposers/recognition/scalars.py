@@ -147,7 +147,7 @@ def _gelu(op: Operation, build: Build) -> object:
 def _threshold(op: Operation, build: Build) -> object:
     x = build(op.operands[0])
     limit, below = (parse_constant(scalar_argument(op, name)) for name in ("threshold", "value"))
-    return call("where", call("gt", x, limit), x, below)
+    return call("where", call("le", x, limit), below, x)  # NaN stays
 
 
 def _where(op: Operation, build: Build) -> object:
@@ -172,7 +172,7 @@ def _bitwise_not(op: Operation, build: Build) -> object:
 def _shrink(op: Operation, build: Build) -> object:
     x, lambd = build(op.operands[0]), parse_constant(scalar_argument(op, "lambd"))
     below = call("sub", x, call("min", call("max", x, call("neg", lambd)), lambd))
-    return below if plain_name(op) == "softshrink" else call("where", call("gt", call("abs", x), lambd), x, 0)
+    return below if plain_name(op) == "softshrink" else call("where", call("le", call("abs", x), lambd), 0, x)
 
 
 COMPOSED: dict[str, Callable[[Operation, Build], object]] = {

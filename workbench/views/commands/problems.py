@@ -45,6 +45,8 @@ def load_problem(arguments: argparse.Namespace, cell: str | None) -> Problem:
         expression = body or arguments.spec
         if not expression:
             raise UserError('--inputs needs an expression, for example: "torch.relu(x)" --inputs "x: f32[1024, 1024]"')
+        if not body and (os.path.isfile(expression) or expression in problems.shipped()):
+            raise UserError(f"--inputs is for an expression; {expression} makes its inputs itself, in get_inputs()")
         return problems.from_expression(expression, inputs, **options)
     if body:
         return problems.load(body + "\n", name=arguments.spec or "cell", **options)

@@ -70,7 +70,7 @@ SIZES = (
         action="append",
         default=(),
         metavar="NAME",
-        about="a size that varies on its own: it is tied to none, and smaller on the emulator even if it was set",
+        about="a size that varies, on its own where the reference runs so; smaller on the emulator even if it was set",
     ),
     Argument(
         flags=("--keep",),
