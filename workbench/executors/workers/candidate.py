@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import socket
 import time
 import traceback
@@ -38,6 +39,7 @@ from workbench.executors.workers.outputs import (
     Rejected,
     check_untouched,
     explain_failure,
+    find_case,
     import_candidate,
     load_case,
     source_path,
@@ -54,7 +56,10 @@ READY_LIMIT_S = 600.0
 CONVERSION = "/cutlass/cute/runtime.py"  # from_dlpack, mark_layout_dynamic
 NOTICED = ("misaligned", "bad_launch")  # faults with which a GPU ends the program too
 LAW_SECONDS = 6.0  # that the calls for a law take, about
-STEP_LIMIT = 32_000_000  # a shipped kernel takes under a quarter of it at its emulated sizes, long ones too
+# instructions of a CTA's threads, after which a kernel counts as endless; a shipped kernel takes under a tenth of the
+# least at its emulated size
+LEAST_STEPS, MOST_STEPS = 8_000_000, 32_000_000
+STEPS_PER_FLOP = 4096  # of one result: some hundred threads of a CTA take some instructions for each (inferred)
 
 
 def attempt(
@@ -100,6 +105,13 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     return reply
 
 
+def limit_steps(job: Job, case: str) -> int:
+    """The limit of a CTA's instructions at a case: larger where a result is a sum of thousands of products."""
+    flops = next((work.flops for work in job.facts.work if work.case == case), 0)
+    results = sum(math.prod(spec.shape) for spec in find_case(job, case).outputs)
+    return min(max(LEAST_STEPS, STEPS_PER_FLOP * flops // max(results, 1)), MOST_STEPS)
+
+
 def _wait_for_values(path: Path) -> list[Any]:
     """Values that the reference's process writes."""
     deadline = time.monotonic() + READY_LIMIT_S
@@ -137,7 +149,7 @@ def _run_trial(
             device=job.device,
             counters=first,
             source_file=source_path(folder),
-            step_limit=STEP_LIMIT,
+            step_limit=limit_steps(job, run.case),
             note_launch=journal.note_launch if first else None,
             note_fault=journal.note_fault,
         ) as emulation,

@@ -32,7 +32,7 @@ from workbench.emulator.hook import emulated, record_modules
 from workbench.executors.jobs import sandbox
 from workbench.executors.jobs.exchange import Values
 from workbench.executors.jobs.replaced import remember_functions
-from workbench.executors.workers.candidate import STEP_LIMIT
+from workbench.executors.workers.candidate import limit_steps
 from workbench.executors.workers.effects import list_returned, name_tensors
 from workbench.executors.workers.gpu_candidate import set_tf32
 from workbench.executors.workers.outputs import (
@@ -227,7 +227,7 @@ def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, repl
             device=job.device,
             counters=True,
             source_file=source_file,
-            step_limit=STEP_LIMIT,
+            step_limit=limit_steps(job, job.cases[0]),
             follow=True,
             sample=sample,
             limit_s=options.get("limit_s"),
