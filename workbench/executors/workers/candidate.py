@@ -59,7 +59,7 @@ LAW_SECONDS = 6.0  # that the calls for a law take, about
 # instructions of a CTA's threads, after which a kernel counts as endless; a shipped kernel takes under a tenth of the
 # least at its emulated size
 LEAST_STEPS, MOST_STEPS = 8_000_000, 32_000_000
-STEPS_PER_FLOP = 4096  # of one result: some hundred threads of a CTA take some instructions for each (inferred)
+STEPS_PER_FLOP = 16_384  # of one result: 256 threads of a CTA with 16 results each, 4 instructions (inferred)
 
 
 def attempt(
@@ -107,9 +107,12 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
 
 def limit_steps(job: Job, case: str) -> int:
     """The limit of a CTA's instructions at a case: larger where a result is a sum of thousands of products."""
-    flops = next((work.flops for work in job.facts.work if work.case == case), 0)
-    results = sum(math.prod(spec.shape) for spec in find_case(job, case).outputs)
-    return min(max(LEAST_STEPS, STEPS_PER_FLOP * flops // max(results, 1)), MOST_STEPS)
+    known = [work for work in job.facts.work if work.case != "full"]
+    most = LEAST_STEPS
+    for work in [one for one in known if one.case == case] or known:
+        results = sum(math.prod(spec.shape) for spec in find_case(job, work.case).outputs)
+        most = max(most, STEPS_PER_FLOP * work.flops // max(results, 1))
+    return min(most, MOST_STEPS)
 
 
 def _wait_for_values(path: Path) -> list[Any]:
