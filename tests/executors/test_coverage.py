@@ -325,3 +325,19 @@ def test_extents_of_parameters_that_are_numbers_of_the_text_are_named() -> None:
     check = Check(case="shrunk", trial=0, timed=False, passed=True)
     said = coverage.untested_sizes(facts, Outcome(executor="emulator", arch="sm_80", device="H200", checks=(check,)))
     assert "fc2.weight[0], fc2.bias[0] were only tested at 10" in said
+
+
+def test_numbers_that_forward_is_given_are_named(tmp_path: Path) -> None:
+    """A kernel may have them written in, and no case gives it others."""
+    path = tmp_path / "cache.py"
+    path.write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x, pos: int, scale=0.5, name='a'):\n"
+        "        return x * scale + pos\n\n\ndef get_inputs():\n    return [torch.randn(96, 128), 100]\n"
+    )
+    facts = inspection.inspect(problems.load(str(path)))
+    check = Check(case="shrunk", trial=0, timed=False, passed=True)
+    said = coverage.untested_sizes(facts, Outcome(executor="emulator", arch="sm_80", device="H200", checks=(check,)))
+    assert [one for one in said if "forward" in one] == [
+        "forward's argument pos was only tested at 100",
+        "forward's argument scale was only tested at 0.5",
+    ]

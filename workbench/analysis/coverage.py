@@ -9,7 +9,10 @@ SMALL = 8  # extents below are windows and groups, which no kernel tiles
 
 
 def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
-    """A sentence for each size that had one value in all cases that were run: "N was only tested at 8192"."""
+    """A sentence for each size that had one value in all cases that were run: "N was only tested at 8192".
+
+    Likewise for the numbers that forward is given: a kernel may have them written in.
+    """
     run = {check.case for check in outcome.checks}
     cases = [case for case in facts.cases if case.name in run]
     if not cases or all(case.name == "full" for case in cases):
@@ -21,6 +24,10 @@ def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
             found.append(f"{_title(size)} {_verb(size)} only tested at {values.pop()}")
     for value, extents in fixed_extents(facts).items():
         found.append(f"{', '.join(extents)} {'were' if len(extents) > 1 else 'was'} only tested at {value}")
+    known = {str(size.value) for size in facts.sizes}
+    for name, kind, text in facts.plain_arguments:
+        if kind in ("int", "float") and text not in known:
+            found.append(f"forward's argument {name} was only tested at {text}")
     return tuple(found)
 
 

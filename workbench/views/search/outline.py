@@ -220,6 +220,12 @@ def _count_below(rows: Sequence[Row]) -> dict[int, int]:
     return below
 
 
+def _name_node(node: SearchNode) -> str:
+    """A node by its number, and the version that it is in the session."""
+    version = node.result.version if node.result is not None else None
+    return f"node {node.number}" if version is None else f"v{version} (node {node.number})"
+
+
 def summarise(tree: SearchTree) -> str:
     """The search in a line: strategy, trials, what they cost, what was saved, the best so far, why it stopped."""
     setup, best = tree.setup, tree.best
@@ -235,7 +241,7 @@ def summarise(tree: SearchTree) -> str:
         said.append(f"{tree.tokens} tokens")
     if tree.usd:
         said.append(f"${tree.usd:.4f}")
-    said.append(f"best {best.number}: {_describe_time(best)}" if best is not None else "none is correct yet")
+    said.append(f"best is {_name_node(best)}: {_describe_time(best)}" if best is not None else "none is correct yet")
     if tree.stopped:
         said.append(tree.stopped)
     return "; ".join(said)
