@@ -109,11 +109,21 @@ def _odd_multiples(problem: Problem, start: int, near: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def _even_others(start: int) -> tuple[int, ...]:
+    """Values for a size that cannot be odd, as channels of which a number in the text makes groups: no power of two, and
+    the larger ones first, which a kernel for `start` does not cover.
+    """
+    return (start * 5 // 4, start * 3 // 2, start * 3 // 4) if start % 4 == 0 else ()
+
+
 def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
     """(the reference at odd sizes, notes). Sizes that cannot be odd stay; the case is None if none can be odd."""
     wanted = _odd_sizes(shrunk)
     start = {name: int(str(value)) for name, value in shrunk}
-    tried = {name: (value, *_odd_multiples(problem, start[name], value)) for name, value in wanted.items()}
+    tried = {
+        name: (value, *_odd_multiples(problem, start[name], value), *_even_others(start[name]))
+        for name, value in wanted.items()
+    }
     case, now = _vary(problem, start, tried, lambda at: real_case(problem, "odd", at))
     lower = _lower_odd(problem, now, [name for name in now if now[name] != start[name]])
     if lower != now and (lowered := _run_or_none(lambda at: real_case(problem, "odd", at), lower)) is not None:
