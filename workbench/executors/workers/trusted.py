@@ -31,6 +31,7 @@ from workbench.executors.workers.outputs import OUTPUTS, find_case, load_case
 from workbench.executors.workers.tolerance import Tolerance, as_matrix, measure_tolerances
 from workbench.problems import inspection, loading
 from workbench.problems.reference import law as laws
+from workbench.problems.reference.choices import find_choices, take_equal_values
 from workbench.problems.results import tensors_of
 from workbench.records import Case, Check, Job, Problem
 from workbench.wire import Json, from_plain, to_plain
@@ -243,6 +244,7 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
     for n, (value, wanted) in enumerate(zip(values, wanted_values[: len(values)], strict=True)):
         call = n // outputs if n < len(got) and outputs else 0
         named = partial(effects.name_values, job.facts, model, state, calls[call])
+        wanted = take_equal_values(value, wanted, partial(find_choices, model, calls[call], state))
         fields = compare(value, wanted, tolerances[n], named)
         if run.layout and not fields["passed"]:  # the problem's own inputs are not laid out so
             fields = {"passed": True, "doubt": f"reads inputs of {run.layout} wrong"}
