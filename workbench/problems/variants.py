@@ -110,8 +110,9 @@ def _odd_multiples(problem: Problem, start: int, near: int) -> tuple[int, ...]:
 
 
 def _even_others(start: int) -> tuple[int, ...]:
-    """Values for a size that cannot be odd, as channels of which a number in the text makes groups: no power of two, and
-    the larger ones first, which a kernel for `start` does not cover.
+    """Values for a size that cannot be odd, as channels of which a number in the text makes groups: no power of two.
+
+    The larger ones come first, which a kernel for `start` does not cover.
     """
     return (start * 5 // 4, start * 3 // 2, start * 3 // 4) if start % 4 == 0 else ()
 
