@@ -152,9 +152,9 @@ def test_the_card_of_a_cache_has_numbers_of_one_case_and_all_arguments(tmp_path:
     assert "slice(k_cache, 1, 1000, 1016)" in [line.call for line in card.operations]
     assert card.arguments == (("pos", "int", "1000"), ("scale", "float", "0.25"), ("causal", "bool", "True"))
     sizes = {size.name: size for size in card.sizes}
-    assert {dict(case.sizes)["maxlen"] for case in card.cases if case.name != "full"} == {1024}
-    assert not sizes["maxlen"].varied
-    assert "maxlen stays 1024" in sizes["maxlen"].why
+    lengths = {case.name: dict(case.sizes)["maxlen"] for case in card.cases if case.name != "full"}
+    assert lengths.pop("odd") == 1280 and set(lengths.values()) == {1024}  # the reference writes from row 1000 on
+    assert sizes["maxlen"].varied
     assert sizes["k_1"].varied
     text = show_card(card).text
     assert [line.split()[0] for line in section(text, "tensors")] == ["input", "buffer", "output", *["argument"] * 3]
