@@ -90,11 +90,11 @@ class Run:
         try:
             for case in (name for name in self.job.cases if name in known):
                 start = time.perf_counter()
-                if case == self.job.cases[-1]:
+                if case == timed:
                     self._end_small()
                 model_seed = self.run_trials(case)
                 self._add_phase("trials", start)
-                if self.job.timed_calls and case == self.job.cases[-1]:
+                if self.job.timed_calls and case == timed:
                     self._compile_reference()
                     start = time.perf_counter()
                     with self.hold():
@@ -202,8 +202,8 @@ class Run:
         """Warm up, choose the method, run rounds; with events if a graph does not work for all contestants."""
         players = self._warm_up_contestants(case, model_seed)
         self.shape = round_shape(self.job, sum(player.sample_s for player in players))
-        slowest_s = sum(player.estimate_s for player in players)
-        self.calls = CALLS if CALLS * self.shape[0] * slowest_s <= MOST_TIMING_S else 1
+        call_s = sum(player.estimate_s for player in players)
+        self.calls = CALLS if CALLS * self.shape[0] * call_s <= MOST_TIMING_S else 1
         method, why = self._choose_method(players), ""
         if method == "graph":
             why = self._run_rounds(case, model_seed, players, "graph")

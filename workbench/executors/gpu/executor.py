@@ -162,16 +162,21 @@ class GpuExecutor(Executor):
         )
         run.result.notes += [telemetry.why_not()] if telemetry.why_not() else []
         lost = ""
+
+        def at_work() -> WorkerProcess:
+            """The candidate's process whose answer is waited for."""
+            return candidate if small is None or run.small_is_done else small
+
         try:
             run.run()
             if rival is not None:
                 rival.channel.send({"do": "end"})  # it leaves the device at the same time as the candidate
-            (candidate if run.small_is_done or small is None else small).channel.call({"do": "end"})
+            at_work().channel.call({"do": "end"})
             referee.channel.call({"do": "close"})
         except Ended as ended:
             lost = str(ended)
             if isinstance(ended, Gone):
-                (candidate if run.small_is_done or small is None else small).wait_for_end(ENDING_S)
+                at_work().wait_for_end(ENDING_S)
         if not workers.is_running(referee.number):
             raise ProblemError(
                 "the process that checks results ended in the middle of a job: is the device's memory full?"

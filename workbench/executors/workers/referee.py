@@ -40,7 +40,7 @@ PROBE_BYTES = 64 << 20  # of a copy, which feels the memory
 PROBES = 3
 SPARE_BYTES = 4 << 30  # of device memory that stay free for what a part needs
 PARTS = (4, 16, 64)  # in which the reference's samples run where memory is short
-INDICES = ("int64", "int32")
+INDICES = ("int64", "int32")  # dtypes of outputs that may be indices
 ALIKE = (1e-9, 1e-12)  # relative and absolute difference of float64 results that only the order of summation explains
 
 

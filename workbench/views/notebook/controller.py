@@ -287,9 +287,7 @@ class SessionController:
         version: Version | None
         if name == "run":
             steps = read_count(message, 3, MAX_RUN)
-            if model_choice.needs_model(
-                by
-            ):  # CuTeGen's chain, so that failures are repaired; each round shows as it happens
+            if model_choice.needs_model(by):  # by CuTeGen's chain, which repairs failures and shows each round
                 depth = session.baseline.proposal.depth + steps if session.baseline is not None else steps
                 made = session.run_chain(by, depth=str(depth))
             else:
