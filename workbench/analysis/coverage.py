@@ -40,7 +40,7 @@ def fixed_extents(facts: Facts) -> dict[int, tuple[str, ...]]:
     found: dict[int, tuple[str, ...]] = {}
     for spec in facts.parameters:
         for axis, (extent, at_full) in enumerate(zip(spec.shape, full.get(spec.name, ()), strict=False)):
-            follows = f"{spec.name}[{axis}]" in known or any(extent % value == 0 for value in varied)
+            follows = f"{facts.state_label(spec.name)}[{axis}]" in known or any(extent % value == 0 for value in varied)
             if extent == at_full and extent >= SMALL and extent not in said and not follows:
                 found[extent] = (*found.get(extent, ()), f"{spec.name}[{axis}]")
     return found

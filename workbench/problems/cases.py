@@ -286,7 +286,12 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
             f"{_describe_tried(now, pinned)}, or run it on a GPU",
             tuple(now.items()),
         )
-    notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]
+    whole = sizes(problem)
+    notes = [
+        f"{name} {'stays' if now[name] == whole.get(name) else 'is shrunk no further than'} {now[name]}: "
+        "the reference does not run with half of it"
+        for name in sorted(broken)
+    ]
     notes += (
         [f"the shrunk case is {over:.1f}x the emulator's budget; set sizes with --set name=value for faster steps"]
         if over > 1

@@ -10,16 +10,16 @@ import dataclasses
 from types import ModuleType
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
-from workbench.problems.inputs.init_arguments import note_arguments, with_init_arguments
+from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
-from workbench.problems.results import spec_of, specs_of_call, tensors_of
+from workbench.problems.reference.graph import trace_graph
+from workbench.problems.results import spec_of
 from workbench.problems.work import count_work, note_partial_reads
 from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
@@ -40,7 +40,6 @@ KINDS = (
 RANDOM = ("rrelu_with_noise",)
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
-MOST_LISTED = 16  # numbers of a constant that a graph lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,16 +92,37 @@ def open_problem(problem: Problem) -> Opened:
     (1 / sqrt(size)), that size stays, provided that the others can be shrunk. A problem that is too large for the
     emulator at its smallest sizes has the full case only, and the first note says so.
     """
+    in_init, of_file = list_init_numbers(problem.source)
+    opened = _open_lifted(problem) if of_file else None  # no kernel of one text fits all sizes otherwise
+    if opened is not None:
+        return opened
     try:
-        return _open(problem)
+        opened = _open(problem)
     except cases.TooLarge as error:
-        source = with_init_arguments(problem.source)
-        if source is not None:
-            with contextlib.suppress(ProblemError):
-                opened = _open(dataclasses.replace(problem, source=source))
-                notes = (*opened.facts.notes, note_arguments(opened.facts.init_source))
-                return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, notes=notes))
-        return _open(problem, error)
+        return _open_lifted(problem) or _open(problem, error)
+    if any(not size.varied and size.value in in_init and size.name not in problem.keep for size in opened.facts.sizes):
+        lifted = _open_lifted(problem)
+        if lifted is not None and _count_kept(lifted) < _count_kept(opened):
+            return lifted
+    return opened
+
+
+def _open_lifted(problem: Problem) -> Opened | None:
+    """The problem with the numbers of `Model.__init__` as its arguments; None if it has none or does not open so."""
+    source = with_init_arguments(problem.source)
+    if source is None:
+        return None
+    try:
+        opened = _open(dataclasses.replace(problem, source=source))
+    except ProblemError:
+        return None
+    notes = (*opened.facts.notes, note_arguments(problem.source, source))
+    return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, notes=notes))
+
+
+def _count_kept(opened: Opened) -> int:
+    """How many sizes have one value in all cases."""
+    return sum(not size.varied for size in opened.facts.sizes)
 
 
 def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:
@@ -283,7 +303,7 @@ def _trace(module: ModuleType, problem: Problem) -> tuple[tuple[Operation, ...],
     Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`.
     """
     inputs = loading.make_inputs(module, problem, 0)
-    return _graph(loading.build_model(module, "Model", problem), inputs, loading.find_call(module, problem).names)
+    return trace_graph(loading.build_model(module, "Model", problem), inputs, loading.find_call(module, problem).names)
 
 
 def _trace_full(problem: Problem) -> _Full:
@@ -292,7 +312,7 @@ def _trace_full(problem: Problem) -> _Full:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             inputs = fake_inputs(module, problem)
             model = dtypes.fake_model(module.Model, module, problem)
-            found, state = _graph(model, inputs, loading.find_call(module, problem).names)
+            found, state = trace_graph(model, inputs, loading.find_call(module, problem).names)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
         return _Full()
     labels = [
@@ -310,78 +330,6 @@ def _drop_reservations(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The graph without each `aten.empty` that nothing reads: a batch norm reserves memory on fake tensors only."""
     read = {text for op in graph for text in op.operands}
     return tuple(op for op in graph if op.name in read or not op.target.startswith("aten.empty"))
-
-
-def _graph(
-    model: torch.nn.Module, inputs: list[object], arguments: tuple[str, ...]
-) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
-    state = {
-        **{f"param:{n}": p for n, p in model.named_parameters()},
-        **{f"buffer:{n}": p for n, p in model.named_buffers()},
-    }
-
-    def call(values: list[torch.Tensor], *args: object) -> object:
-        named = {key.split(":", 1)[1]: value for key, value in zip(state, values, strict=True)}
-        return tensors_of(torch.func.functional_call(model, named, args))
-
-    with torch.no_grad():
-        traced = make_fx(call)([value.detach() for value in state.values()], *inputs)
-    labels = [*state, *arguments]
-    names: dict[torch.fx.Node, str] = {}
-    operations = []
-    for node in traced.graph.nodes:
-        if node.op == "placeholder":
-            names[node] = labels[len(names)]
-        elif node.op == "call_function":
-            names[node] = _name_call(node.name, arguments)
-            operations.append(
-                Operation(
-                    name=names[node],
-                    target=str(node.target),
-                    operands=tuple(_format_operand(a, names) for a in node.args),
-                    keywords=tuple((k, _format_operand(v, names)) for k, v in node.kwargs.items()),
-                    result=specs_of_call(node.meta.get("val")),
-                )
-            )
-        elif node.op == "get_attr":  # a tensor that forward makes from numbers
-            names[node] = _name_call(node.name, arguments)
-            made = getattr(traced, node.target)
-            value = (("value", _describe_constant(made)),)
-            operations.append(
-                Operation(
-                    name=names[node], target=numbers.CONSTANT, operands=(), keywords=value, result=specs_of_call(made)
-                )
-            )
-        elif node.op == "output":
-            values = node.args[0]
-            operations.append(
-                Operation(name="output", target="output", operands=tuple(_format_operand(a, names) for a in values))
-            )
-    return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
-
-
-def _name_call(name: str, arguments: tuple[str, ...]) -> str:
-    """The name of a call's result: torch.fx's, unless an argument of forward has it (`x[index]` is called "index")."""
-    while name in arguments:
-        name += "_result"
-    return name
-
-
-def _describe_constant(made: torch.Tensor) -> str:
-    """The numbers of a tensor that forward makes, or their hash if they are many; "unknown" without numbers."""
-    value = made.constant if isinstance(made, FakeTensor) else made
-    if value is None:
-        return "unknown"
-    listed = str(value.tolist())
-    return listed if value.numel() <= MOST_LISTED else content_hash(listed)
-
-
-def _format_operand(value: object, names: dict[torch.fx.Node, str]) -> str:
-    if isinstance(value, torch.fx.Node):
-        return names[value]
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_format_operand(item, names) for item in value) + "]"
-    return repr(value)
 
 
 def _operation_names(graph: tuple[Operation, ...]) -> list[str]:

@@ -161,6 +161,10 @@ class Facts:
             spec.dtype.startswith("float8") for spec in (*given, *(one for op in self.graph for one in op.result))
         )
 
+    def state_label(self, name: str) -> str:
+        """The name of a parameter or buffer in `Size.extents`: `self.k` where an input is called k too."""
+        return f"self.{name}" if any(spec.name == name for case in self.cases for spec in case.inputs) else name
+
     def size_values(self, case: str) -> dict[str, int]:
         """Each size's value in a case, by name."""
         settings = next(dict(one.settings) for one in self.cases if one.name == case)
