@@ -251,3 +251,33 @@ def test_help_and_completion(ip: Any) -> None:
     assert "--force" in ip.complete("--", "%cutegen accept --", 18)[1]
     assert "sampled" in ip.complete("sam", "%cutegen profile --by sam", 25)[1]
     assert ip.complete("coal", "%cutegen diagnose --apply coal", 30)[1] == ["coalescing"]
+
+
+OWN = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x, y):
+        return self.drop(torch.relu(x) + y[:4])
+
+def get_inputs():
+    return [torch.randn(4, 256), torch.randn(8, 256)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted", "missing"),
+    [
+        ("", ["precision fp32, train mode", "x_1  256  = y_1", "y_0  8", "bernoulli"], []),
+        ("--precision bf16", ["precision bf16", "bf16  [x_0, x_1]"], ["f32 "]),
+        ("--mode eval", ["eval mode"], ["bernoulli"]),
+        ("--set x_1=64", ["x_1  64  = y_1", "not varied: it was set"], ["[4, 256]"]),
+        ("--keep x_1", ["x_1  256  = y_1", "not varied: it is kept"], []),
+        ("--set y_0=4 --tie x_0=y_0", ["x_0  4    = y_0", "x [4, 256], y [4, 256]"], ["[8, 256]"]),
+    ],
+)
+def test_what_the_options_of_problem_change(ip: Any, options: str, wanted: list[str], missing: list[str]) -> None:
+    card = str(ip.run_cell_magic("cutegen", f"problem {options} --executor emulator", "import torch\n" + OWN))
+    assert not [one for one in wanted if one not in card] and not [one for one in missing if one in card], card

@@ -86,7 +86,7 @@ def from_expression(
         arguments=", ".join(names),
         makers="\n".join(lines),
     )
-    check_sizes(source, tie=tie, vary=vary, keep=keep)
+    check_sizes(source, (), tie=tie, vary=vary, keep=keep)
     return Problem(
         name=name,
         source=source,

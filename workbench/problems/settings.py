@@ -239,9 +239,21 @@ def check_settings(source: str, settings: Settings) -> None:
             raise ProblemError(f"setting {name}={value!r}: {name} is an integer in the problem")
 
 
-def check_sizes(source: str, *, tie: tuple[tuple[str, ...], ...], vary: tuple[str, ...], keep: tuple[str, ...]) -> None:
-    """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source."""
-    known = {item.name: item.value for item in find_assignments(source) if type(item.value) is int}
+def check_sizes(
+    source: str,
+    settings: Settings,
+    *,
+    tie: tuple[tuple[str, ...], ...],
+    vary: tuple[str, ...],
+    keep: tuple[str, ...],
+) -> None:
+    """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source, or tied sizes have
+    several values with these settings.
+    """
+    given = dict(settings)
+    known = {
+        item.name: given.get(item.name, item.value) for item in find_assignments(source) if type(item.value) is int
+    }
     for option, names in (("tie", [name for group in tie for name in group]), ("vary", vary), ("keep", keep)):
         for name in names:
             if name not in known:
