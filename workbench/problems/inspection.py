@@ -10,18 +10,20 @@ import dataclasses
 from types import ModuleType
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
+from workbench.problems.inputs.given import list_further, list_given, vary_numbers
 from workbench.problems.inputs.init_arguments import note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
-from workbench.problems.results import spec_of, specs_of_call, tensors_of
+from workbench.problems.results import spec_of
+from workbench.problems.tracing import trace_graph
+from workbench.problems.tracing.uses import find_uses
 from workbench.problems.work import count_work, note_partial_reads
-from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec
+from workbench.records import Case, Facts, GivenNumber, Opened, Operation, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect", "open_problem"]
@@ -38,9 +40,9 @@ KINDS = (
 )
 # operations that mix what they draw with their inputs, so that float64 cannot have the same draws (reference/draws.py)
 RANDOM = ("rrelu_with_noise",)
+TRACES = 3  # values of a number given to forward that show what it becomes in the graph
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
-MOST_LISTED = 16  # numbers of a constant that a graph lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +248,7 @@ def _make_facts(
     odd, said = variants.odd_case(held, small.settings)
     drawn = (small.case, odd) if odd is not None else (small.case,)
     edges = variants.edge_cases(held, small.settings, drawn, measured)
+    given, others = _vary_given(problem, measured, full, small)
     work = [count_work(problem, cases.measure(problem, case.name, case.settings), graph)[0] for case in drawn]
     whole, named = count_work(problem, measured, full.graph or graph)
     return Facts(
@@ -255,7 +258,7 @@ def _make_facts(
         forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)),
         graph=graph,
         parameters=small.parameters,
-        cases=(*drawn, *edges, measured.case),
+        cases=(*drawn, *others, *edges, measured.case),
         work=(*work, whole),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *note_partial_reads(graph, named, "full"), *more),
@@ -263,7 +266,34 @@ def _make_facts(
         full_graph=differing,
         form=measured.form,
         plain_arguments=measured.plain_arguments,
+        given=given,
     )
+
+
+def _vary_given(
+    problem: Problem, measured: Measured, full: _Full, small: _Small
+) -> tuple[tuple[GivenNumber, ...], tuple[Case, ...]]:
+    """(the numbers given to forward, with what they become in its graph; the cases in which they have other values)."""
+    if not any(kind in ("bool", "int", "float") for _, kind, _ in measured.plain_arguments):
+        return (), ()
+    given, found = vary_numbers(problem, small.settings, list_given(problem, small.settings))
+    return tuple(_trace_uses(problem, full, small, one) if one.others else one for one in given), found
+
+
+def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber) -> GivenNumber:
+    """The number with what it becomes in the graph, at the sizes for the emulator and at full size."""
+    traced, at_full = [(one.value, small.graph)], [(one.value, full.graph)]
+    for value in (*one.others, *list_further(one)):
+        changed = ((one.key, value),)
+        with contextlib.suppress(Exception):  # the person's code raises what it likes for a number
+            if len(traced) < TRACES:
+                traced.append((value, _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0]))
+        if full.graph and len(at_full) < TRACES:
+            other = _trace_full(dataclasses.replace(problem, settings=(*problem.settings, *changed))).graph
+            at_full += [(value, other)] if other else []
+    uses, unclear = find_uses(one.name, traced)
+    full_uses, unclear_full = find_uses(one.name, at_full)
+    return dataclasses.replace(one, uses=uses, full_uses=full_uses, unclear=unclear or unclear_full)
 
 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
@@ -283,7 +313,7 @@ def _trace(module: ModuleType, problem: Problem) -> tuple[tuple[Operation, ...],
     Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`.
     """
     inputs = loading.make_inputs(module, problem, 0)
-    return _graph(loading.build_model(module, "Model", problem), inputs, loading.find_call(module, problem).names)
+    return trace_graph(loading.build_model(module, "Model", problem), inputs, loading.find_call(module, problem).names)
 
 
 def _trace_full(problem: Problem) -> _Full:
@@ -292,7 +322,7 @@ def _trace_full(problem: Problem) -> _Full:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             inputs = fake_inputs(module, problem)
             model = dtypes.fake_model(module.Model, module, problem)
-            found, state = _graph(model, inputs, loading.find_call(module, problem).names)
+            found, state = trace_graph(model, inputs, loading.find_call(module, problem).names)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
         return _Full()
     labels = [
@@ -310,78 +340,6 @@ def _drop_reservations(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The graph without each `aten.empty` that nothing reads: a batch norm reserves memory on fake tensors only."""
     read = {text for op in graph for text in op.operands}
     return tuple(op for op in graph if op.name in read or not op.target.startswith("aten.empty"))
-
-
-def _graph(
-    model: torch.nn.Module, inputs: list[object], arguments: tuple[str, ...]
-) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
-    state = {
-        **{f"param:{n}": p for n, p in model.named_parameters()},
-        **{f"buffer:{n}": p for n, p in model.named_buffers()},
-    }
-
-    def call(values: list[torch.Tensor], *args: object) -> object:
-        named = {key.split(":", 1)[1]: value for key, value in zip(state, values, strict=True)}
-        return tensors_of(torch.func.functional_call(model, named, args))
-
-    with torch.no_grad():
-        traced = make_fx(call)([value.detach() for value in state.values()], *inputs)
-    labels = [*state, *arguments]
-    names: dict[torch.fx.Node, str] = {}
-    operations = []
-    for node in traced.graph.nodes:
-        if node.op == "placeholder":
-            names[node] = labels[len(names)]
-        elif node.op == "call_function":
-            names[node] = _name_call(node.name, arguments)
-            operations.append(
-                Operation(
-                    name=names[node],
-                    target=str(node.target),
-                    operands=tuple(_format_operand(a, names) for a in node.args),
-                    keywords=tuple((k, _format_operand(v, names)) for k, v in node.kwargs.items()),
-                    result=specs_of_call(node.meta.get("val")),
-                )
-            )
-        elif node.op == "get_attr":  # a tensor that forward makes from numbers
-            names[node] = _name_call(node.name, arguments)
-            made = getattr(traced, node.target)
-            value = (("value", _describe_constant(made)),)
-            operations.append(
-                Operation(
-                    name=names[node], target=numbers.CONSTANT, operands=(), keywords=value, result=specs_of_call(made)
-                )
-            )
-        elif node.op == "output":
-            values = node.args[0]
-            operations.append(
-                Operation(name="output", target="output", operands=tuple(_format_operand(a, names) for a in values))
-            )
-    return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
-
-
-def _name_call(name: str, arguments: tuple[str, ...]) -> str:
-    """The name of a call's result: torch.fx's, unless an argument of forward has it (`x[index]` is called "index")."""
-    while name in arguments:
-        name += "_result"
-    return name
-
-
-def _describe_constant(made: torch.Tensor) -> str:
-    """The numbers of a tensor that forward makes, or their hash if they are many; "unknown" without numbers."""
-    value = made.constant if isinstance(made, FakeTensor) else made
-    if value is None:
-        return "unknown"
-    listed = str(value.tolist())
-    return listed if value.numel() <= MOST_LISTED else content_hash(listed)
-
-
-def _format_operand(value: object, names: dict[torch.fx.Node, str]) -> str:
-    if isinstance(value, torch.fx.Node):
-        return names[value]
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_format_operand(item, names) for item in value) + "]"
-    return repr(value)
 
 
 def _operation_names(graph: tuple[Operation, ...]) -> list[str]:
