@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
-from workbench.problems.inputs.given import list_further, list_given, vary_numbers
+from workbench.problems.inputs.given import list_further, list_given, read_numbers, vary_numbers
 from workbench.problems.inputs.init_arguments import note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
@@ -277,12 +277,17 @@ def _vary_given(
     if not any(kind in ("bool", "int", "float") for _, kind, _ in measured.plain_arguments):
         return (), ()
     given, found = vary_numbers(problem, small.settings, list_given(problem, small.settings))
-    return tuple(_trace_uses(problem, full, small, one) if one.others else one for one in given), found
+    values = read_numbers(problem, small.settings)
+    return tuple(
+        _trace_uses(problem, full, small, one, values[one.name]) if one.others or one.follows else one for one in given
+    ), found
 
 
-def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber) -> GivenNumber:
-    """The number with what it becomes in the graph, at the sizes for the emulator and at full size."""
-    traced, at_full = [(one.value, small.graph)], [(one.value, full.graph)]
+def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber, value: float) -> GivenNumber:
+    """The number with what it becomes in the graph, at full size and at the sizes for the emulator, where it has this
+    value.
+    """
+    traced, at_full = [(value, small.graph)], [(one.value, full.graph)]
     for value in (*one.others, *list_further(one)):
         changed = ((one.key, value),)
         with contextlib.suppress(Exception):  # the person's code raises what it likes for a number

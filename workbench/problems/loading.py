@@ -26,7 +26,7 @@ from workbench.problems.inputs.adapted import adapt
 from workbench.problems.inputs.arguments import Call, read_call
 from workbench.problems.model_class import returns_nothing
 from workbench.problems.settings import given_settings
-from workbench.records import Problem, Settings, TensorSpec
+from workbench.records import LONGEST_VALUE, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python before 3.13 has no name for it
@@ -39,7 +39,6 @@ NO_CUDA = (
     "no GPU is used here, and where one is, inputs and module are moved to it: leave out .cuda(), .to('cuda') and "
     "device='cuda', and in forward make tensors with device=x.device"
 )
-LONGEST_VALUE = 40  # characters of an argument's value that are kept
 
 SPARSE = (
     "sparse tensors have no shapes without data here: write the product as "

@@ -26,6 +26,7 @@ from workbench.records.launch import (
 from workbench.records.lesson import Lesson, LessonOutcome
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, TorchWork, WrongValues
 from workbench.records.problem import (
+    LONGEST_VALUE,
     NOTHING,
     Case,
     Degeneracy,
@@ -52,6 +53,7 @@ from workbench.records.profile import (
 from workbench.records.proposal import Candidate, Exchange, Proposal
 
 __all__ = [
+    "LONGEST_VALUE",
     "NOTHING",
     "NO_ROOM",
     "Advice",

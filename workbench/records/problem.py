@@ -8,6 +8,7 @@ from dataclasses import field
 
 from workbench.records.base import LATER, Mode, Precision, Provenance, Settings, record
 
+LONGEST_VALUE = 40  # characters of an argument's value that are kept
 NOTHING = "None"  # the form of the result of a forward that returns nothing
 
 
@@ -148,6 +149,7 @@ class GivenNumber:
     uses: tuple[NumberUse, ...] = ()  # in `graph`
     full_uses: tuple[NumberUse, ...] = ()  # in `full_graph`
     unclear: str = ""  # the call in which it is used otherwise, or "a branch"; "" if `uses` has all
+    follows: bool = False  # whether it is an extent of an input, with which it varies
 
 
 @record

@@ -63,14 +63,22 @@ def key_of(problem: Problem, name: str, value: Number) -> str:
 
 
 def list_given(problem: Problem, settings: Settings) -> tuple[GivenNumber, ...]:
-    """The numbers that are given to forward and do not follow a size, which varies; `settings` are the smallest."""
+    """The numbers that are given to forward; `settings` are those of the smallest sizes, which some of them follow."""
     full, small = read_numbers(problem), read_numbers(problem, settings)
     found = [
-        GivenNumber(name=name, value=value, key=key_of(problem, name, value))
-        for name, value in full.items()
-        if small.get(name) == value
+        GivenNumber(name=name, value=value, key=key_of(problem, name, value)) for name, value in full.items()
     ]
-    return tuple(one for one in found if not _follows_size(problem, one))
+    return tuple(
+        dataclasses.replace(one, key=_own_key(problem, one.name), follows=True)
+        if small.get(one.name) != one.value or _follows_size(problem, one)
+        else one
+        for one in found
+    )
+
+
+def _own_key(problem: Problem, name: str) -> str:
+    """The name in settings of a number alone, also where a number of the text makes it."""
+    return GIVEN + name if name in {item.name for item in find_assignments(problem.source)} else name
 
 
 def _follows_size(problem: Problem, one: GivenNumber) -> bool:
@@ -94,7 +102,7 @@ def vary_numbers(
     problem: Problem, settings: Settings, given: Sequence[GivenNumber]
 ) -> tuple[tuple[GivenNumber, ...], tuple[Case, ...]]:
     """(the numbers with their other values, the cases that have them), at the sizes of the shrunk case."""
-    free = [one for one in given if not {one.key, one.name} & {*problem.keep}]
+    free = [one for one in given if not one.follows and not {one.key, one.name} & {*problem.keep}]
     if not free:
         return tuple(given), ()
     start = {**dict(settings), **{one.key: one.value for one in free}}
@@ -116,7 +124,7 @@ def vary_numbers(
             found.append(case)
             for key, values in taken.items():
                 taken[key] = [*dict.fromkeys((*values, now[key]))]
-    others = {key: tuple(values[1:]) for key, values in taken.items()}
+    others: dict[str, tuple[Number, ...]] = {key: tuple(values[1:]) for key, values in taken.items()}
     return tuple(dataclasses.replace(one, others=others.get(one.key, ())) for one in given), tuple(found)
 
 

@@ -172,6 +172,8 @@ def _describe_others(session: Session, name: str) -> str:
         return ""
     if one.others:
         return f"varied: also {', '.join(map(str, one.others))}"
+    if one.follows:
+        return "as the size that it follows"
     is_kept = {one.name, one.key}.intersection(session.problem.keep)
     return f"not varied: {'it is kept' if is_kept else 'the reference takes no other value that was tried'}"
 
