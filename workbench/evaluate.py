@@ -156,7 +156,8 @@ def _failure(job: Job, outcome: Outcome) -> Failure | None:
     error = next((finding for finding in outcome.findings if finding.severity == "error"), None)
     if error is not None:
         return Failure(stage="run", kind=error.kind, message=error.message, line=error.line)
-    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches, job.facts.degeneracies)
+    task = job.facts.degeneracies, job.facts.given
+    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches, *task)
     if wrong is not None:
         return wrong
     if not outcome.checks:

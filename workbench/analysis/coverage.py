@@ -24,9 +24,9 @@ def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
             found.append(f"{_title(size)} {_verb(size)} only tested at {values.pop()}")
     for value, extents in fixed_extents(facts).items():
         found.append(f"{', '.join(extents)} {'were' if len(extents) > 1 else 'was'} only tested at {value}")
-    known = {str(size.value) for size in facts.sizes}
+    known = {str(size.value) for size in facts.sizes} | {one.name for one in facts.given if one.others}
     for name, kind, text in facts.plain_arguments:
-        if kind in ("int", "float") and text not in known:
+        if kind in ("int", "float") and not known.intersection((name, text)):
             found.append(f"forward's argument {name} was only tested at {text}")
     return tuple(found)
 
@@ -69,9 +69,9 @@ def _describe_refusal(facts: Facts, refusal: Refusal) -> str:
     if refusal.layout:
         return f"inputs of {refusal.layout} ({refusal.message})"
     settings = next((case.settings for case in facts.cases if case.name == refusal.case), ())
-    least = min((int(str(value)) for _, value in settings), default=0)
+    least = min((value for _, value in settings if type(value) is int), default=0)
     edge = refusal.case in ("tiny", "empty")
-    named = [f"{name}={value}" for name, value in settings if not edge or int(str(value)) == least]
+    named = [f"{name}={value}" for name, value in settings if not edge or value == least]
     return f"{', '.join(named) or f'case {refusal.case}'} ({refusal.message})"
 
 
@@ -84,11 +84,16 @@ def tested_inputs(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
     """The sizes, values and layouts of the inputs that were compared: "rows from 1 to 257", "values: drawn, large"."""
     run = {check.case for check in outcome.checks}
     found = []
+    numbers = [facts.other_numbers(case.name) for case in facts.cases if case.name in run]
+    for one in facts.given:
+        others = [values[one.name] for values in numbers if one.name in values]
+        found += [f"{one.name} at {', '.join(map(str, dict.fromkeys((one.value, *others))))}"] if others else []
     for size in facts.sizes:
         values = sorted({facts.size_values(case.name)[size.name] for case in facts.cases if case.name in run})
         if len(values) > 1:
             found.append(f"{size.name} from {values[0]} to {values[-1]}")
-    kinds = [*dict.fromkeys(check.values for check in outcome.checks)]
+    varied = {case.name for case in facts.cases if facts.other_numbers(case.name)}
+    kinds = [*dict.fromkeys(check.values for check in outcome.checks if check.case not in varied)]
     layouts = [kind.removesuffix(LAYOUT) for kind in kinds if kind.endswith(LAYOUT)]
     values_of = [kind or "drawn" for kind in kinds if not kind.endswith(LAYOUT)]
     lines = [", ".join(found)] if found else []

@@ -126,8 +126,17 @@ def _model_text(binding: Binding, forward: str) -> str:
     init = textwrap.indent(_with_super(binding.init_source).rstrip() + "\n", "    ")
     arguments = ", ".join(filter(None, ("self", binding.signature or ", ".join(binding.forward_arguments))))
     unpacking = "".join(f"{name} = {expression}\n" for name, expression in binding.unpacked)
-    body = textwrap.indent(unpacking + forward.rstrip(), " " * 8)
+    checks = "".join(map(_check_text, binding.fixed))
+    body = textwrap.indent(checks + unpacking + forward.rstrip(), " " * 8)
     return f"class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
+
+
+def _check_text(fixed: tuple[str, str]) -> str:
+    """The statement that refuses another value of an argument than that which the kernels have written in."""
+    name, value = fixed
+    is_other = f"{name} is not {value}" if value in ("None", "True", "False") else f"{name} != {value}"
+    said = f"{name} has to be {value}, which these kernels have written in".replace('"', "'")
+    return f'if {is_other}:\n    raise ValueError("{said}")\n'
 
 
 def _with_super(source: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from workbench.records import Check, Degeneracy, Failure, Launch
+from workbench.records import Check, Degeneracy, Failure, GivenNumber, Launch
 
 UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
 FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
@@ -16,12 +16,13 @@ def wrong_result(
     unmapped_parameters: Sequence[str] = (),
     launches: Sequence[Launch] = (),
     degeneracies: Sequence[Degeneracy] = (),
+    given: Sequence[GivenNumber] = (),
 ) -> Failure | None:
     """The failure of the first failed comparison; None if all passed.
 
     `unmapped_parameters` of the reference have no partner in the candidate, which may be the cause.
     On the emulator the launches say which lines store. Of the task's `degeneracies` those that a candidate must follow
-    are repeated.
+    are repeated. Numbers that are `given` to forward may be written into a candidate that is wrong at others.
     """
     failed = [check for check in checks if not check.passed]
     if not failed:
@@ -37,6 +38,8 @@ def wrong_result(
     hint = UNMAPPED + ", ".join(unmapped_parameters) if unmapped_parameters else ""
     followed = next((item.message for item in degeneracies if item.kind in FOLLOWED), "")
     message, found = _describe(wrong, failed)
+    if written := _say_written_in(wrong, checks, given):
+        message = f"wrong {wrong.of or 'result'} at {wrong.values}; {written} ({wrong.message})"
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
@@ -55,6 +58,22 @@ def _describe(wrong: Check, failed: Sequence[Check]) -> tuple[str, str]:
     untouched = ", ".join(dict.fromkeys(check.of for check in failed if check.untouched))
     message = f"the candidate does not update its {untouched}, as the reference does; {message}"
     return message, "store the new value into that tensor in each call"
+
+
+def _say_written_in(wrong: Check, checks: Sequence[Check], given: Sequence[GivenNumber]) -> str:
+    """What may be the cause if a candidate is right at the numbers of the problem and wrong at others; else ""."""
+    varied = [one for one in given if _names(wrong, one)]
+    usual = [check for check in checks if not any(_names(check, one) for one in given)]
+    if not varied or not all(check.passed for check in usual):
+        return ""
+    own = ", ".join(f"{one.name} = {one.value}" for one in varied)
+    what, are = ("values", "are the numbers") if len(varied) > 1 else ("value", "is the number")
+    return f"at {own}, the {what} in get_inputs, it is right: {are} written into the kernel?"
+
+
+def _names(check: Check, one: GivenNumber) -> bool:
+    """Whether a comparison says that forward was given another number."""
+    return any(text.startswith(f"{one.name} = ") for text in check.values.split(", "))
 
 
 def _unasked_change(names: Sequence[str], case: str) -> Failure:

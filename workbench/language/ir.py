@@ -68,6 +68,7 @@ class Binding:
     ] = ()  # name -> shape and dtype at full size, of those of which that is known
     signature: str = ""  # text of forward's parameters after self; "" for the forward arguments
     unpacked: tuple[tuple[str, str], ...] = ()  # forward argument -> expression of a tensor inside of a parameter
+    fixed: tuple[tuple[str, str], ...] = ()  # argument of forward -> the one value for which the kernels are right
     form: str = "*"  # what forward returns, with `*` for each tensor of the last stage: "{'y': *}"
 
 

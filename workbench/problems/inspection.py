@@ -15,13 +15,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
+from workbench.problems.inputs.given import list_further, list_given, read_numbers, vary_numbers
 from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
-from workbench.problems.reference.graph import trace_graph
 from workbench.problems.results import spec_of
+from workbench.problems.tracing import trace_graph
+from workbench.problems.tracing.uses import find_uses
 from workbench.problems.work import count_work, note_partial_reads
-from workbench.records import Case, Facts, Opened, Operation, Problem, Settings, TensorSpec
+from workbench.records import Case, Facts, GivenNumber, Opened, Operation, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect", "open_problem"]
@@ -38,6 +40,7 @@ KINDS = (
 )
 # operations that mix what they draw with their inputs, so that float64 cannot have the same draws (reference/draws.py)
 RANDOM = ("rrelu_with_noise",)
+TRACES = 3  # values of a number given to forward that show what it becomes in the graph
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 
@@ -266,6 +269,7 @@ def _make_facts(
     odd, said = variants.odd_case(held, small.settings)
     drawn = (small.case, odd) if odd is not None else (small.case,)
     edges = variants.edge_cases(held, small.settings, drawn, measured)
+    given, others = _vary_given(problem, measured, full, small)
     work = [count_work(problem, cases.measure(problem, case.name, case.settings), graph)[0] for case in drawn]
     whole, named = count_work(problem, measured, full.graph or graph)
     return Facts(
@@ -275,7 +279,7 @@ def _make_facts(
         forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)),
         graph=graph,
         parameters=small.parameters,
-        cases=(*drawn, *edges, measured.case),
+        cases=(*drawn, *others, *edges, measured.case),
         work=(*work, whole),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *note_partial_reads(graph, named, "full"), *more),
@@ -283,7 +287,41 @@ def _make_facts(
         full_graph=differing,
         form=measured.form,
         plain_arguments=measured.plain_arguments,
+        given=given,
     )
+
+
+def _vary_given(
+    problem: Problem, measured: Measured, full: _Full, small: _Small
+) -> tuple[tuple[GivenNumber, ...], tuple[Case, ...]]:
+    """(the numbers given to forward, with what they become in its graph; the cases in which they have other values)."""
+    if not any(kind in ("bool", "int", "float") for _, kind, _ in measured.plain_arguments):
+        return (), ()
+    given, found = vary_numbers(problem, small.settings, list_given(problem, small.settings))
+    values = read_numbers(problem, small.settings)
+    return tuple(
+        _trace_uses(problem, full, small, one, values[one.name]) if one.others or one.follows else one for one in given
+    ), found
+
+
+def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber, value: float) -> GivenNumber:
+    """The number with what it becomes in the graph, at full size and at the sizes for the emulator, where it has this
+    value.
+    """
+    traced, at_full = [(value, small.graph)], [(one.value, full.graph)]
+    for value in (*one.others, *list_further(one)):
+        changed = ((one.key, value),)
+        with contextlib.suppress(Exception):  # the person's code raises what it likes for a number
+            if len(traced) < TRACES:
+                traced.append(
+                    (value, _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0])
+                )
+        if full.graph and len(at_full) < TRACES:
+            other = _trace_full(dataclasses.replace(problem, settings=(*problem.settings, *changed))).graph
+            at_full += [(value, other)] if other else []
+    uses, unclear = find_uses(one.name, traced)
+    full_uses, unclear_full = find_uses(one.name, at_full)
+    return dataclasses.replace(one, uses=uses, full_uses=full_uses, unclear=unclear or unclear_full)
 
 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:

@@ -25,7 +25,8 @@ from workbench.problems import with_settings
 from workbench.problems.inputs.adapted import adapt
 from workbench.problems.inputs.arguments import Call, read_call
 from workbench.problems.model_class import returns_nothing
-from workbench.records import Problem, Settings, TensorSpec
+from workbench.problems.settings import given_settings
+from workbench.records import LONGEST_VALUE, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python before 3.13 has no name for it
@@ -38,7 +39,6 @@ NO_CUDA = (
     "no GPU is used here, and where one is, inputs and module are moved to it: leave out .cuda(), .to('cuda') and "
     "device='cuda', and in forward make tensors with device=x.device"
 )
-LONGEST_VALUE = 40  # characters of an argument's value that are kept
 
 SPARSE = (
     "sparse tensors have no shapes without data here: write the product as "
@@ -91,9 +91,10 @@ def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
 
     Raises `ProblemError` with the line if importing it fails.
     """
-    source = with_settings(problem.source, (*problem.settings, *settings))
+    values = (*problem.settings, *settings)
+    source, given = with_settings(problem.source, values), given_settings(problem.source, values)
     provide_modules(problem)
-    own = "".join(text for _, text in problem.modules)
+    own = "".join(text for _, text in problem.modules) + (repr(given) if given else "")
     name = f"cutegen_problem_{content_hash(source + own)[:16]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -106,6 +107,7 @@ def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise problem_error(problem, module, error) from error
+    _given[module] = given
     return module
 
 
@@ -162,9 +164,12 @@ def cast(value: object, problem: Problem) -> object:
 def call_inputs(module: ModuleType, problem: Problem, device: str = "cpu") -> list[object]:
     """What `get_inputs()` makes as a flat list of tensors and plain values: the inputs of `find_call`'s form.
 
-    Tensors are moved to `device` and cast. One that is given twice is copied, so that each input is its own.
+    Tensors are moved to `device` and cast. One that is given twice is copied, so that each input is its own. Numbers
+    have the values of the module's settings.
     """
     inputs, _calls[module] = read_call(module.get_inputs(), _parameters(module))
+    for name, number in _given.get(module, {}).items():
+        inputs[_calls[module].names.index(name)] = number
     seen: set[int] = set()
 
     def take(value: object) -> object:
@@ -178,6 +183,7 @@ def call_inputs(module: ModuleType, problem: Problem, device: str = "cpu") -> li
 
 
 _calls: WeakKeyDictionary[ModuleType, Call] = WeakKeyDictionary()
+_given: WeakKeyDictionary[ModuleType, dict[str, object]] = WeakKeyDictionary()  # numbers for forward, by name
 
 
 def find_call(module: ModuleType, problem: Problem, *, is_small: bool = False) -> Call:

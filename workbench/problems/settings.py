@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from workbench.errors import ProblemError
 from workbench.problems.literals import FUNCTIONS, find_init_literals, find_literals
+from workbench.problems.model_class import find_method
 from workbench.records import Precision, Problem, Scalar, Settings, record
 
 Number = bool | int | float
@@ -27,6 +28,7 @@ Span = tuple[int, int, int, int]  # first line, first column, last line, last co
 # a text without one of these words makes floating tensors of float32 alone
 DTYPE_WORDS = re.compile(r"half|float(16|64|8|_)|bf16|fp16|fp8|double|dtype|complex|type\(|type_as|load|__import__")
 LEAST_IN_INIT = 16  # smaller numbers of an `__init__` are widths of kernels, strides, numbers of heads
+GIVEN = "forward."  # before the name of a number given to forward, where a number of the text has that name
 LARGEST = 1 << 62  # a number beyond 64 bits is no size
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
@@ -239,6 +241,16 @@ def check_settings(source: str, settings: Settings) -> None:
             raise ProblemError(f"setting {name}={value!r}: {name} is an integer in the problem")
 
 
+def list_arguments(source: str) -> tuple[str, ...]:
+    """The names of forward's arguments, without self."""
+    method = find_method(ast.parse(source).body, "forward")
+    if method is None:
+        return ()
+    plain = [*method.args.posonlyargs, *method.args.args][1:]
+    rest = [one for one in (method.args.vararg, method.args.kwarg) if one is not None]
+    return tuple(one.arg for one in (*plain, *method.args.kwonlyargs, *rest))
+
+
 def check_sizes(
     source: str,
     settings: Settings,
@@ -250,13 +262,14 @@ def check_sizes(
     """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source, or tied sizes have
     several values with these settings.
     """
-    given = dict(settings)
+    values = dict(settings)
     known = {
-        item.name: given.get(item.name, item.value) for item in find_assignments(source) if type(item.value) is int
+        item.name: values.get(item.name, item.value) for item in find_assignments(source) if type(item.value) is int
     }
+    given = list_arguments(source)  # a number among them may be kept too
     for option, names in (("tie", [name for group in tie for name in group]), ("vary", vary), ("keep", keep)):
         for name in names:
-            if name not in known:
+            if name not in known and not (option == "keep" and re.split(r"\W", name)[0] in given):
                 raise ProblemError(f"--{option} {name}: no such size; it has: {', '.join(known) or 'none'}")
     for group in tie:
         if len({known[name] for name in group}) > 1:
@@ -280,6 +293,12 @@ def with_settings(source: str, settings: Settings) -> str:
         source,
         [(item.span, repr(values[item.name])) for item in find_assignments(source) if item.name in values],
     )
+
+
+def given_settings(source: str, settings: Settings) -> dict[str, Scalar]:
+    """The settings that are no numbers of the text: numbers given to forward, by their expression there."""
+    known = {item.name for item in find_assignments(source)}
+    return {name.removeprefix(GIVEN): value for name, value in settings if name not in known}
 
 
 def splice(source: str, texts: Iterable[tuple[Span, str]]) -> str:

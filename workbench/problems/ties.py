@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
 from workbench.problems.dtypes import fake_model
+from workbench.problems.inputs.given import key_of, read_numbers
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.settings import Assigned, find_assignments, module_scalars, spread_ties
 from workbench.records import Case, Operation, Problem, Settings, Size
@@ -76,15 +77,29 @@ def _find_ties(problem: Problem) -> list[Group]:
     ]
     own = dataclasses.replace(problem, settings=(), tie=(), keep=(), vary=())
     by_value: dict[int, dict[str, Assigned]] = {}
-    for item in items:
+    for item in (*items, *_list_given(own)):
         by_value.setdefault(int(item.value), {}).setdefault(item.name, item)
-    equal = {value: names for value, names in by_value.items() if len(names) > 1}
+    sizes = {item.name for item in items}
+    equal = {value: names for value, names in by_value.items() if len(names) > 1 and sizes.intersection(names)}
     if not equal:
         return []
     trials = _Trials(own)
     tied = [group for value in sorted(equal, reverse=True) for group in _tie_equal(trials, value, equal[value])]
     is_attention = any(word in problem.source for word in ATTENTION)
     return [*tied, *_tie_head_dimensions(own, equal)] if is_attention else tied
+
+
+def _list_given(problem: Problem) -> list[Assigned]:
+    """The whole numbers of at least 2 that are given to forward and that no number of the text makes."""
+    found: list[Assigned] = []
+    try:
+        given = read_numbers(problem)
+    except Exception:  # the person's code raises what it likes; its error is reported when the problem is measured
+        return found
+    for name, value in given.items():
+        if type(value) is int and value >= 2 and (key := key_of(problem, name, value)) == name:
+            found.append(Assigned(name=key, value=value, derived=False, span=(0, 0, 0, 0)))
+    return found
 
 
 def _tie_head_dimensions(problem: Problem, equal: dict[int, dict[str, Assigned]]) -> list[Group]:

@@ -15,8 +15,9 @@ from workbench.problems import PROBLEM_NAMES
 from workbench.problems.model_class import signature_of
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import list_unpacked, name_inputs
+from workbench.proposers.recognition.forms.numbers import list_scalars, write_numbers
 from workbench.proposers.recognition.graph import python_expression
-from workbench.records import Candidate, Facts, Problem
+from workbench.records import LONGEST_VALUE, Candidate, Facts, Problem
 
 
 def candidate_of(problem: Problem, facts: Facts, arch: str, program: str) -> Candidate:
@@ -65,7 +66,8 @@ def _complete_stage(stage: Stage, found: Computation, arch: str) -> Stage:
 
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
     """The binding of a computation's tensors to the problem's module."""
-    unpacked, facts = list_unpacked(facts), name_inputs(facts)
+    unpacked, facts = list_unpacked(facts), write_numbers(name_inputs(facts))
+    scalars = tuple(pair for pair in list_scalars(facts) if re.search(rf"\b{pair[0]}\b", repr(found)))
     return Binding(
         init_source=facts.init_source,
         forward_arguments=facts.forward_arguments,
@@ -75,7 +77,19 @@ def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
         tensors=_bind_tensors(facts, found),
         form=facts.form or "*",
         signature=signature_of(problem.source),
-        unpacked=unpacked,
+        unpacked=(*unpacked, *scalars),
+        fixed=_list_fixed(facts),
+    )
+
+
+def _list_fixed(facts: Facts) -> tuple[tuple[str, str], ...]:
+    """(argument, value) of what forward is given besides tensors, with one value in all cases: kernels are for that."""
+    others = {one.name for one in facts.given if one.others or one.follows}
+    kinds = ("bool", "int", "float", "str", "NoneType")
+    return tuple(
+        (name, text)
+        for name, kind, text in facts.plain_arguments
+        if name not in others and kind in kinds and len(text) < LONGEST_VALUE and text not in ("inf", "-inf", "nan")
     )
 
 

@@ -26,10 +26,13 @@ from workbench.records.launch import (
 from workbench.records.lesson import Lesson, LessonOutcome
 from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, Refusal, Timing, TorchWork, WrongValues
 from workbench.records.problem import (
+    LONGEST_VALUE,
     NOTHING,
     Case,
     Degeneracy,
     Facts,
+    GivenNumber,
+    NumberUse,
     Opened,
     Operation,
     Problem,
@@ -50,6 +53,7 @@ from workbench.records.profile import (
 from workbench.records.proposal import Candidate, Exchange, Proposal
 
 __all__ = [
+    "LONGEST_VALUE",
     "NOTHING",
     "NO_ROOM",
     "Advice",
@@ -73,6 +77,7 @@ __all__ = [
     "Facts",
     "Failure",
     "Finding",
+    "GivenNumber",
     "Job",
     "KernelBuild",
     "KernelMetrics",
@@ -87,6 +92,7 @@ __all__ = [
     "Message",
     "Mode",
     "Move",
+    "NumberUse",
     "Opened",
     "Operation",
     "Outcome",

@@ -8,6 +8,7 @@ from dataclasses import field
 
 from workbench.records.base import LATER, Mode, Precision, Provenance, Settings, record
 
+LONGEST_VALUE = 40  # characters of an argument's value that are kept
 NOTHING = "None"  # the form of the result of a forward that returns nothing
 
 
@@ -78,7 +79,7 @@ class Operation:
 class Case:
     """A set of shapes to test: `full` (as in the file), `shrunk` (fits the emulator's budget), `odd`, `tiny` (sizes of
     1 where the reference allows it), `over` (one over a power of two), `long` (more than one CTA covers; also `long2`
-    and `long3`) or `empty` (a size of 0).
+    and `long3`), `empty` (a size of 0), or `numbers` and `numbers2` (as `shrunk`, with other numbers given to forward).
     """
 
     name: str
@@ -129,6 +130,29 @@ class Size:
 
 
 @record
+class NumberUse:
+    """An argument of an ATen call that is made of a number given to forward."""
+
+    op: str  # the name of the call's result
+    place: str  # of the argument: its position, its keyword, or its position and that in a list: "1", "alpha", "1.0"
+    expression: str  # of the argument, in forward: "pos", "1.0 - alpha"
+
+
+@record
+class GivenNumber:
+    """A number, or a bool, that `get_inputs` gives to forward, and that a caller may give other values."""
+
+    name: str  # its Python expression in forward
+    value: bool | int | float  # in get_inputs, which the full case has
+    key: str  # its name in a case's settings
+    others: tuple[bool | int | float, ...] = ()  # other values that cases have; () if it is not varied
+    uses: tuple[NumberUse, ...] = ()  # in `graph`
+    full_uses: tuple[NumberUse, ...] = ()  # in `full_graph`
+    unclear: str = ""  # the call in which it is used otherwise, or "a branch"; "" if `uses` has all
+    follows: bool = False  # whether it is an extent of an input, with which it varies
+
+
+@record
 class Facts:
     """Facts about a problem, determined by a trusted worker without any candidate."""
 
@@ -152,6 +176,7 @@ class Facts:
     form: str = field(default="", metadata=LATER)
     # forward's arguments that hold no tensor, at full size: ("pos", "int", "17"); defaults too
     plain_arguments: tuple[tuple[str, str, str], ...] = field(default=(), metadata=LATER)
+    given: tuple[GivenNumber, ...] = field(default=(), metadata=LATER)
 
     @property
     def has_eight_bits(self) -> bool:
@@ -169,6 +194,15 @@ class Facts:
         """Each size's value in a case, by name."""
         settings = next(dict(one.settings) for one in self.cases if one.name == case)
         return {size.name: int(str(settings.get(size.name, size.value))) for size in self.sizes}
+
+    def other_numbers(self, case: str) -> dict[str, bool | int | float]:
+        """The numbers given to forward that have another value in a case than in `get_inputs`, by name."""
+        settings = next(dict(one.settings) for one in self.cases if one.name == case)
+        return {
+            one.name: value
+            for one in self.given
+            if isinstance(value := settings.get(one.key), (int, float)) and value in one.others
+        }
 
 
 @record

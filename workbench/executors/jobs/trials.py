@@ -8,7 +8,8 @@ from workbench.records import Case, Facts, Job, record
 
 SHRUNK, ODD = "shrunk", "odd"
 TINY, OVER, EMPTY, LONG = "tiny", "over", "empty", ("long", "long2", "long3")
-EDGES = (TINY, OVER, *LONG, EMPTY)  # small cases with one trial
+NUMBERS = ("numbers", "numbers2")  # sizes of the shrunk case, and other numbers given to forward
+EDGES = (*NUMBERS, TINY, OVER, *LONG, EMPTY)  # small cases with one trial
 REFUSABLE = (TINY, EMPTY, *LONG)  # cases that host code may refuse
 # errors by which host code refuses what it is given
 REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
@@ -51,6 +52,11 @@ class Run:
         return bool(self.layout) or self.values == (NOT_FINITE,)
 
 
+def name_numbers(facts: Facts, case: str) -> str:
+    """The other numbers that a case gives to forward: "pos = 37, alpha = 0.5"; "" for the numbers of the problem."""
+    return ", ".join(f"{name} = {value}" for name, value in facts.other_numbers(case).items())
+
+
 def small_cases(facts: Facts) -> tuple[str, ...]:
     """The cases for the emulator."""
     known = {case.name for case in facts.cases}
@@ -58,12 +64,12 @@ def small_cases(facts: Facts) -> tuple[str, ...]:
 
 
 def gpu_cases(facts: Facts) -> tuple[str, ...]:
-    """The cases for a GPU: the odd sizes are checked once before the full ones are checked and timed.
+    """The cases for a GPU: odd sizes and other numbers are checked once before the full case is checked and timed.
 
     Facts from before the case of size 1 was known have the full case only, so that their jobs keep their hashes.
     """
     known = {case.name for case in facts.cases}
-    return (ODD, "full") if {TINY, ODD} <= known else ("full",)
+    return (ODD, *(name for name in NUMBERS if name in known), "full") if {TINY, ODD} <= known else ("full",)
 
 
 def list_runs(job: Job) -> list[Run]:

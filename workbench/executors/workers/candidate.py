@@ -24,10 +24,13 @@ from workbench.executors.jobs.trials import (
     EMPTY,
     FEWEST_LAW_CALLS,
     NOT_FINITE,
+    NUMBERS,
     REFUSABLE,
     REFUSALS,
+    SHRUNK,
     Run,
     list_runs,
+    name_numbers,
 )
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
     effects,
@@ -86,6 +89,7 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     source_file = source_path(folder)
     stage: Stage = "import"
     find_replaced = remember_functions()
+    others = ""  # numbers given to forward
     try:
         start = time.perf_counter()
         loading.provide_modules(job.problem)
@@ -97,11 +101,12 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
             gpu_candidate.run_candidate(job, folder, module, reply, connection)
         else:
             for run in list_runs(job):
-                journal.place = run.place
+                journal.place, others = run.place, name_numbers(job.facts, run.case)
                 _run_trial(job, folder, module, run, reply, find_replaced, journal)
         check_untouched(find_replaced)
     except BaseException as error:  # whatever a candidate raises is its failure
         reply["failure"] = explain_failure(error, source_file, stage)
+        reply["failure"]["message"] += f" (at {others})" if others else ""
     return reply
 
 
@@ -145,6 +150,8 @@ def _run_trial(
     calls = [_wait_for_values(given / f"{run.place}-call{call}") for call in range(len(run.values))]
     if special_values.is_left_out(folder, run.place):
         return
+    is_other = run.case in NUMBERS and _may_call_before(job)
+    usual = read_values(given / f"{SHRUNK}-0-call0") if is_other else None  # a call with the problem's own numbers
     start, counted = time.perf_counter(), ComputeCount(journal.note_torch)
     with (
         emulated(
@@ -166,6 +173,9 @@ def _run_trial(
             if run.repeats:
                 _sample_law(job, folder, (module, problem_module), (reference, model), calls[0], run, reply, emulation)
                 return
+            if usual is not None:  # what it keeps of these numbers shows in the calls below
+                model(*usual)
+                loading.copy_parameters(reference, model)
             watch = effects.Watch(reference, model, loading.pair_parameters(reference, model))
             values: list[torch.Tensor] = []
             kept: list[Launch] = []  # of the first call
@@ -235,6 +245,11 @@ def _sample_law(
             calls = min(max(fitting, FEWEST_LAW_CALLS), run.repeats)
     reply["law_calls"] = made
     write_outputs(folder / "scratch" / OUTPUTS / run.place, values)
+
+
+def _may_call_before(job: Job) -> bool:
+    """Whether a call before a trial leaves nothing that the trial must not find."""
+    return SHRUNK in job.cases and all(one.kind != "state_assigned" for one in job.facts.degeneracies)
 
 
 def _may_refuse(run: Run, error: Exception, launched: bool, source_file: str) -> bool:

@@ -17,7 +17,7 @@ from torch.cuda import synchronize  # before the candidate, which could replace 
 from workbench.emulator.hook import record_modules
 from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
-from workbench.executors.jobs.trials import input_seed
+from workbench.executors.jobs.trials import NUMBERS, input_seed
 from workbench.executors.workers import effects
 from workbench.executors.workers.initial_state import draw_caches, draw_constants
 from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, load_case, validate
@@ -95,7 +95,7 @@ class Runner:
         except Rejected:
             raise
         except Exception as error:
-            if case == self.job.cases[-1] or isinstance(error, torch.AcceleratorError):
+            if case in (self.job.cases[-1], *NUMBERS) or isinstance(error, torch.AcceleratorError):
                 raise
             synchronize()  # raises if the device is lost
             said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

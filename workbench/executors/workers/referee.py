@@ -22,6 +22,7 @@ import torch
 
 from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
+from workbench.executors.jobs.trials import name_numbers
 from workbench.executors.workers import effects
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.gpu_candidate import reference_model, set_tf32, stopwatch
@@ -138,7 +139,16 @@ class Referee:
                 number = 0 if title else n
                 untouched = left[n] and not fields["passed"]
                 checks.append(
-                    Check(case=case, trial=trial, timed=timed, output=number, of=title, untouched=untouched, **fields)
+                    Check(
+                        case=case,
+                        trial=trial,
+                        timed=timed,
+                        output=number,
+                        of=title,
+                        values=name_numbers(self.job.facts, case),
+                        untouched=untouched,
+                        **fields,
+                    )
                 )
         checks += effects.unasked_checks(case, trial, one.followed, after, tuple(one.changed))
         del changed, one

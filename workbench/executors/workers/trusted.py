@@ -23,6 +23,7 @@ from workbench.executors.jobs.trials import (
     has_law,
     input_seed,
     list_runs,
+    name_numbers,
 )
 from workbench.executors.workers import effects, special_values
 from workbench.executors.workers.correctness import compare
@@ -232,6 +233,8 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
     after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{run.place}", followed)
     notes = json.loads((folder / "private" / f"{place}.json").read_text())
     changed, kinds = notes["changed"], [run.layout] if run.layout else notes["values"]
+    if others := name_numbers(job.facts, run.case):
+        kinds = [others] * len(kinds)
     if run.case == EMPTY:  # what no elements leave of statistics is compared by nobody
         after, changed = {}, []
     values = [*got, *(after.get(n, initial[n]) for n in changed)]

@@ -16,6 +16,7 @@ from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
+from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
 from workbench.proposers.recognition.forms.state import write_stores
@@ -80,7 +81,7 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
-    facts = name_inputs(facts)
+    facts = write_numbers(name_inputs(facts))
     stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
     try:
         return _recognise_forms(stored)

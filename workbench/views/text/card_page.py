@@ -77,7 +77,7 @@ def _list_sections(card: Card) -> tuple[Section, ...]:
             title="tensors",
             rows=(
                 *((line.role, line.name, line.dtype, join_shape(line.shape)) for line in card.tensors),
-                *(("argument", name, kind, f"= {value}") for name, kind, value in card.arguments),
+                *(("argument", name, kind, f"= {value}", said) for name, kind, value, said in card.arguments),
             ),
             code=True,
         ),

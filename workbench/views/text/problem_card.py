@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.analysis import devices
 from workbench.analysis.coverage import fixed_extents
 from workbench.analysis.speed_of_light import bound
-from workbench.executors.jobs.trials import Run, list_runs
+from workbench.executors.jobs.trials import Run, list_runs, name_numbers
 from workbench.proposers.coverage import Coverage, find_coverage
 from workbench.records import Bound, Case, Facts, Job, Size, Work, record
 from workbench.session import Session
@@ -61,7 +61,8 @@ class Card:
     returned: tuple[str, ...]  # the names of the values that forward returns
     form: str  # in which they are returned, if not as tensors
     tensors: tuple[TensorLine, ...]
-    arguments: tuple[tuple[str, str, str], ...]  # name, type and value of those of forward that hold no tensor
+    # name, type and value of those of forward that hold no tensor; how cases vary them
+    arguments: tuple[tuple[str, str, str, str], ...]
     sizes: tuple[Size, ...]
     cases: tuple[CaseLine, ...]
     coverage: Coverage
@@ -92,7 +93,7 @@ def describe_problem(session: Session) -> Card:
         returned=list_returned(facts),
         form=facts.form,
         tensors=tensors,
-        arguments=facts.plain_arguments,
+        arguments=tuple((*one, _describe_others(session, one[0])) for one in facts.plain_arguments),
         sizes=facts.sizes,
         cases=tuple(_describe_case(job, case) for case in facts.cases),
         coverage=find_coverage(session.problem, facts, arch=session.arch, device=session.device),
@@ -164,6 +165,19 @@ def _buffer_names(facts: Facts) -> set[str]:
     return {plain_name(name) for name in (*read, *known) if name.startswith("buffer:")}
 
 
+def _describe_others(session: Session, name: str) -> str:
+    """How cases vary an argument of forward that holds no tensor; "" for one that is no number."""
+    one = next((one for one in session.facts.given if one.name == name), None)
+    if one is None:
+        return ""
+    if one.others:
+        return f"varied: also {', '.join(map(str, one.others))}"
+    if one.follows:
+        return "as the size that it follows"
+    is_kept = {one.name, one.key}.intersection(session.problem.keep)
+    return f"not varied: {'it is kept' if is_kept else 'the reference takes no other value that was tried'}"
+
+
 def _kinds_of(run: Run) -> tuple[str, ...]:
     if run.repeats:
         return ("repeated calls for the law of random numbers",)
@@ -172,7 +186,8 @@ def _kinds_of(run: Run) -> tuple[str, ...]:
 
 def _describe_case(job: Job, case: Case) -> CaseLine:
     runs = [run for run in list_runs(job) if run.case == case.name]
-    kinds = [kind or "random" for run in runs for kind in _kinds_of(run)]
+    usual = name_numbers(job.facts, case.name) or "random"
+    kinds = [kind or usual for run in runs for kind in _kinds_of(run)]
     return CaseLine(
         name=case.name,
         shapes=format_shapes(case),

@@ -216,7 +216,13 @@ class Idioms:
         if op is None or plain_name(op) not in ZEROS or not op.result or op.result[0].dtype not in FLOATS:
             return ""
         full = next((spec for spec in self.facts.full if spec.name == value), None)
-        extents = [self.describe_extent(axis, op.result[0], full) for axis in range(len(op.result[0].shape))]
+        given = names(next((text for text in op.operands if text.startswith("[")), ""), numbers=True)
+        extents = [  # one that is no number is an expression of numbers given to forward
+            given[axis]
+            if len(given) > axis and parse_number(given[axis]) is None
+            else self.describe_extent(axis, op.result[0], full)
+            for axis in range(len(op.result[0].shape))
+        ]
         tensor = next(
             (spec.name for spec in self.facts.cases[0].inputs if spec.name in self.facts.forward_arguments), ""
         )

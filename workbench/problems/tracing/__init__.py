@@ -1,4 +1,4 @@
-"""Traces a module as a graph of ATen calls. Runs in a worker (imports torch)."""
+"""Traces a module on a call's inputs: its ATen calls. Used in workers only: it imports torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ MOST_LISTED = 16  # numbers of a constant that a graph lists
 def trace_graph(
     model: torch.nn.Module, inputs: list[object], arguments: tuple[str, ...]
 ) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
-    """(the calls of the model, specs of its parameters and buffers).
-
-    Inputs have the names of forward's `arguments`, parameters are `param:<name>`, buffers `buffer:<name>`.
-    """
+    """(the module as ATen calls, specs of its parameters and buffers); `arguments` are the names of the inputs."""
     state = {
         **{f"param:{n}": p for n, p in model.named_parameters()},
         **{f"buffer:{n}": p for n, p in model.named_buffers()},

@@ -1,0 +1,163 @@
+"""Gives forward other numbers than `get_inputs` does, in cases of their own: a kernel may have the number written in.
+
+The reference decides which other values a number can have: it has to run, with finite results, and with others than
+before. Used in workers only: it imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from workbench.problems import cases, loading, variants
+from workbench.problems.inputs.integers import fake_inputs
+from workbench.problems.settings import GIVEN, find_assignments, spread_ties
+from workbench.records import Case, GivenNumber, Problem, Settings
+
+Number = bool | int | float
+
+KINDS = (bool, int, float)
+CASES = ("numbers", "numbers2")  # sizes of the shrunk case, and other numbers given to forward
+SEEN = 0.01  # least change of a result by another number, as a part of the largest value: beyond every tolerance
+SMALL = 0.01  # numbers below are terms that keep a division from failing; a factor of them changes nothing
+# factors of the further values of numbers; no two numbers have the same, so that they are told apart
+FACTORS = (0.625, 0.4375, 0.8125, 0.28125)
+
+
+def read_numbers(problem: Problem, settings: Settings = ()) -> dict[str, Number]:
+    """The numbers that `get_inputs` gives to forward at these settings, by their expression in forward."""
+    return _read_inputs(problem, settings)[0]
+
+
+def _read_inputs(problem: Problem, settings: Settings) -> tuple[dict[str, Number], list[tuple[int, ...]]]:
+    """(the numbers that `get_inputs` gives to forward, by their expression there; the shapes of the tensors)."""
+    module = loading.load_module(problem, spread_ties(problem, settings))
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        inputs = fake_inputs(module, problem)
+    named = zip(loading.find_call(module, problem).names, inputs, strict=True)
+    numbers = {name: value for name, value in named if isinstance(value, KINDS)}
+    return numbers, [tuple(value.shape) for value in inputs if isinstance(value, torch.Tensor)]
+
+
+def _try_inputs(problem: Problem, name: str, value: int) -> tuple[dict[str, Number], list[tuple[int, ...]]] | None:
+    """The same where a number of the text has another value; None if `get_inputs` does not run then."""
+    try:
+        return _read_inputs(problem, ((name, value),))
+    except Exception:  # the person's code raises what it likes
+        return None
+
+
+def key_of(problem: Problem, name: str, value: Number) -> str:
+    """The name of a number in settings: that of a number of the text which makes it, else its own."""
+    known = {item.name: item.value for item in find_assignments(problem.source) if not item.derived}
+    if name not in known:
+        return name
+    if not type(known[name]) is type(value) is int:
+        return GIVEN + name
+    changed = _try_inputs(problem, name, value + 1)
+    return name if changed is not None and changed[0].get(name) == value + 1 else GIVEN + name
+
+
+def list_given(problem: Problem, settings: Settings) -> tuple[GivenNumber, ...]:
+    """The numbers that are given to forward; `settings` are those of the smallest sizes, which some of them follow."""
+    full, small = read_numbers(problem), read_numbers(problem, settings)
+    found = [GivenNumber(name=name, value=value, key=key_of(problem, name, value)) for name, value in full.items()]
+    return tuple(
+        dataclasses.replace(one, key=_own_key(problem, one.name), follows=True)
+        if small.get(one.name) != one.value or _follows_size(problem, one)
+        else one
+        for one in found
+    )
+
+
+def _own_key(problem: Problem, name: str) -> str:
+    """The name in settings of a number alone, also where a number of the text makes it."""
+    return GIVEN + name if name in {item.name for item in find_assignments(problem.source)} else name
+
+
+def _follows_size(problem: Problem, one: GivenNumber) -> bool:
+    """Whether a number is tied to an extent of the inputs, or is the same number of the text."""
+    alike = [
+        item.name
+        for item in find_assignments(problem.source)
+        if type(item.value) is type(one.value) is int and not item.bounds_values and item.value == one.value
+    ]
+    if any(one.key in group and {*alike}.intersection(group) - {one.key} for group in problem.tie):
+        return True
+    known, shapes = _read_inputs(problem, ())
+    for name in alike:
+        changed = _try_inputs(problem, name, int(one.value) + 1)
+        if changed is not None and changed[0].get(one.name) != known[one.name] and changed[1] != shapes:
+            return True
+    return False
+
+
+def vary_numbers(
+    problem: Problem, settings: Settings, given: Sequence[GivenNumber]
+) -> tuple[tuple[GivenNumber, ...], tuple[Case, ...]]:
+    """(the numbers with their other values, the cases that have them), at the sizes of the shrunk case."""
+    free = [one for one in given if not one.follows and not {one.key, one.name} & {*problem.keep}]
+    if not free:
+        return tuple(given), ()
+    start = {**dict(settings), **{one.key: one.value for one in free}}
+    _, results = cases.run_real(problem, "shrunk", settings)
+    found: list[Case] = []
+    taken: dict[str, list[Number]] = {one.key: [one.value] for one in free}
+    for name in CASES:
+        wanted = {
+            one.key: tuple(_list_others(one.value, place, taken[one.key], is_first=name == CASES[0]))
+            for place, one in enumerate(free)
+        }
+        case, now = variants.vary(
+            problem,
+            start,
+            {key: values for key, values in wanted.items() if values},
+            functools.partial(_run_otherwise, problem, results, name),
+        )
+        if case is not None:
+            found.append(case)
+            for key, values in taken.items():
+                taken[key] = [*dict.fromkeys((*values, now[key]))]
+    others: dict[str, tuple[Number, ...]] = {key: tuple(values[1:]) for key, values in taken.items()}
+    return tuple(dataclasses.replace(one, others=others.get(one.key, ())) for one in given), tuple(found)
+
+
+def _run_otherwise(problem: Problem, before: Sequence[torch.Tensor], name: str, settings: Settings) -> Case | None:
+    """The case at these settings; None if its results are those of `before`, empty or not finite."""
+    case, results = cases.run_real(problem, name, settings)
+    if not all(value.numel() and bool(value.isfinite().all()) for value in results):
+        return None
+    is_other = [value.shape for value in before] != [value.shape for value in results]
+    return case if is_other or any(map(_differ, before, results)) else None
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    pair = [torch.view_as_real(value) if value.is_complex() else value for value in (one, other)]
+    first, second = (value.to(torch.float64) for value in pair)
+    return bool(((first - second).abs() > SEEN * first.abs().max()).any())
+
+
+def _list_others(value: Number, place: int, taken: Sequence[Number], *, is_first: bool) -> Iterator[Number]:
+    """Values to try, in order: first another one like it, later one that is larger or has the other sign."""
+    tried: list[Number]
+    if isinstance(value, bool):
+        tried = [not value]
+    elif isinstance(value, int):
+        smaller = [*(abs(value) * part // 8 | 1 for part in (5 - place % 3, 3, 1)), value - 1, value // 2, 0]
+        larger = [2 * value + 1 + place, value + 7, value + 1, 2 * value]
+        tried = [*smaller, *larger] if is_first else [*larger, *reversed(smaller)]
+    else:
+        factor = FACTORS[place % len(FACTORS)]
+        near = [value * factor, value * (1 + factor)] if is_first else [-value, value * 2.5, 0.0]
+        tried = [*(near if abs(value) > SMALL else ()), factor, 1 + factor, -factor]
+    return (one for one in dict.fromkeys(tried) if one not in taken)
+
+
+def list_further(one: GivenNumber) -> tuple[Number, ...]:
+    """Values that a number has in no case; what it becomes in the graph is traced with them too."""
+    known = (one.value, *one.others)
+    return (*_list_others(one.value, 0, known, is_first=True), *_list_others(one.value, 0, known, is_first=False))
