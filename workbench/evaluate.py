@@ -80,6 +80,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         ),
         refuses=coverage.refused_inputs(job.facts, outcome),
         untested=coverage.untested_sizes(job.facts, outcome),
+        left_out=outcome.left_out,
         tested=coverage.tested_inputs(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound, timed.seconds)
         or ("" if job.allow_torch else integrity.torch_refusal(outcome, job.facts.work)),

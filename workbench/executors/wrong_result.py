@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from workbench.executors.jobs.trials import FAINT, FAINT_ONLY
 from workbench.records import Check, Degeneracy, Failure, Launch
 
 UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
+EPS = "in such rows the eps of a norm decides: compare its value and its place with the reference's"
 FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
 
 
@@ -29,7 +31,7 @@ def wrong_result(
     unasked = [check.of for check in failed if check.unasked]
     if unasked:
         return _unasked_change(unasked, failed[0].case)
-    wrong = failed[0]
+    wrong = _find_tiny_rows(checks) or failed[0]
     is_one = not wrong.of and not any(check.output for check in checks)  # which of several a line stores is not known
     lines = _storing_lines(launches) if is_one else []
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
@@ -46,12 +48,21 @@ def wrong_result(
     )
 
 
+def _find_tiny_rows(checks: Sequence[Check]) -> Check | None:
+    """The failed comparison of inputs with tiny rows if one at the same sizes passed: it says most then."""
+    passed = {check.case for check in checks if check.passed and not check.doubt and not check.of}
+    faint = (check for check in checks if check.values in (FAINT, FAINT_ONLY))
+    return next((check for check in faint if not check.passed and check.case in passed), None)
+
+
 def _describe(wrong: Check, failed: Sequence[Check]) -> tuple[str, str]:
     """(message, what is said of the cause) of the comparison `wrong`, one of those that failed."""
     values = f" with inputs of {wrong.values}" if wrong.values else ""
     message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
     if not wrong.untouched:
-        return message, wrong.wrong.sentence if wrong.wrong else ""
+        said = [wrong.wrong.sentence] if wrong.wrong else []
+        said += [EPS] if wrong.values in (FAINT, FAINT_ONLY) else []
+        return message, "; ".join(said)
     untouched = ", ".join(dict.fromkeys(check.of for check in failed if check.untouched))
     message = f"the candidate does not update its {untouched}, as the reference does; {message}"
     return message, "store the new value into that tensor in each call"

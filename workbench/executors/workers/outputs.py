@@ -47,6 +47,11 @@ def load_case(job: Job, name: str) -> ModuleType:
     return module
 
 
+def tolerance_path(folder: Path, place: str) -> Path:
+    """The file with the tolerances of a trial."""
+    return folder / "private" / f"{place}-tolerances"
+
+
 def source_path(folder: Path) -> str:
     """The candidate's file in its job's folder."""
     return str(folder / "scratch" / "candidate.py")
