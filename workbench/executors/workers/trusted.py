@@ -39,7 +39,7 @@ from workbench.wire import Json, from_plain, to_plain
 
 DOUBT_LENGTH, REFUSAL_LENGTH = 300, 80
 NO_INPUT = "no input has them"
-WEAKER = {FAINT: FAINT_ONLY}  # what is tried where a kind does not suit the reference
+ZERO_ROWS = "zero rows"  # which are left out where only the tiny ones suit the reference
 NOT_NUMBERS = torch.tensor((not_finite.NAN, not_finite.INFINITE))
 
 
@@ -110,26 +110,27 @@ def _make_not_finite(
 
     Returns why it is left out, else "": the reference does not run with them, or they leave no trace in its results.
     """
-    changed = not_finite.make_not_finite(inputs)
-    if changed is None:
-        return NO_INPUT
-    try:
-        found = effects.run_calls(model, [changed], job, find_case(job, run.case).outputs, seed=seed)
-    except (RuntimeError, ValueError) as error:  # for example probabilities must be numbers
-        return _describe_refusal(error)
-    kinds = not_finite.expected_kinds(found)
-    integers = not_finite.expected_integers(found, partial(find_choices, model, changed))
-    leaves_any = any(bool((torch.isin(kind, NOT_NUMBERS)).any()) for kind in kinds)
-    if not leaves_any and all(value is None for value in integers):
-        return "no result is NaN or infinite then"
-    _write_calls(folder, run.place, [changed])
-    write_values(folder / "private" / run.place, [*kinds, *integers])
-    return ""
+    for in_each_row in (False, True):  # a few may be where the reference ignores them
+        changed = not_finite.make_not_finite(inputs, in_each_row=in_each_row)
+        if changed is None:
+            return NO_INPUT
+        try:
+            found = effects.run_calls(model, [changed], job, find_case(job, run.case).outputs, seed=seed)
+        except (RuntimeError, ValueError) as error:  # for example probabilities must be numbers
+            return _describe_refusal(error)
+        kinds = not_finite.expected_kinds(found)
+        integers = not_finite.expected_integers(found, partial(find_choices, model, changed))
+        leaves_any = any(bool((torch.isin(kind, NOT_NUMBERS)).any()) for kind in kinds)
+        if leaves_any or any(value is not None for value in integers):
+            _write_calls(folder, run.place, [changed])
+            write_values(folder / "private" / run.place, [*kinds, *integers])
+            return ""
+    return "no result is NaN or infinite then"
 
 
 def _describe_refusal(error: Exception) -> str:
-    said = next(iter(str(error).splitlines()), "")[:REFUSAL_LENGTH]
-    return f"the reference does not take them: {type(error).__name__}: {said}"
+    said = next(iter(str(error).splitlines()), "").partition(" (")[0][:REFUSAL_LENGTH]
+    return f"the reference does not take them: {said or type(error).__name__}"
 
 
 def _lay_out(folder: Path, model: torch.nn.Module, inputs: Sequence[object], job: Job, run: Run, seed: int) -> str:
@@ -192,18 +193,21 @@ def _expect(
             return _describe_refusal(error)
         return special_values.why_unsuitable(expected, tolerances) or (expected, tolerances)
 
+    def choose(inputs: Values, kind: str) -> str:
+        why = attempt([inputs], [kind]) if kind else ""
+        if not kind or not isinstance(why, str):
+            return kind
+        if kind == FAINT and not isinstance(attempt([inputs], [FAINT_ONLY]), str):
+            left_out[ZERO_ROWS] = why
+            return FAINT_ONLY
+        left_out[kind] = why
+        return ""
+
     kinds, left_out = run.values, dict[str, str]()
     is_special = any(kinds) and special_values.has_floats(calls[0])
     made = attempt(calls, kinds) if is_special else ""
     if is_special and isinstance(made, str):
-        chosen = []
-        for inputs, kind in zip(calls, kinds, strict=True):
-            for one in (kind, WEAKER.get(kind, "")):
-                if not one or not isinstance(why := attempt([inputs], [one]), str):
-                    break
-                left_out[one] = why
-            chosen.append(one)
-        kinds = tuple(chosen)
+        kinds = tuple(map(choose, calls, kinds))
         made = attempt(calls, kinds) if any(kinds) else made
     if not isinstance(made, str):
         changed = [special_values.make_special(inputs, kind) for inputs, kind in zip(calls, kinds, strict=True)]

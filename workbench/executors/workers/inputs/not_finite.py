@@ -24,13 +24,17 @@ FEWEST = 16  # elements of an input that gets them
 FINITE, NAN, INFINITE, UNKNOWN = 0, 1, 2, 3
 
 
-def make_not_finite(inputs: Sequence[object]) -> list[object] | None:
-    """The inputs with a few elements that are NaN or infinite; None if no input can have them."""
+def make_not_finite(inputs: Sequence[object], *, in_each_row: bool = False) -> list[object] | None:
+    """The inputs with a few elements that are NaN or infinite, or a NaN in each row; None if no input can have them."""
     changed: list[object] = []
     found = False
     for value in inputs:
         if isinstance(value, torch.Tensor) and is_float(value) and value.numel() >= FEWEST:
             value, found = value.clone(), True
+            if in_each_row and value.dim():
+                value[..., int(PLACES[0][0] * value.shape[-1])] = math.nan
+                changed.append(value)
+                continue
             for part, number in PLACES:
                 at = tuple(map(int, np.unravel_index(int(part * value.numel()), value.shape)))  # torch's loads sympy
                 value[at] = number
