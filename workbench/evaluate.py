@@ -157,7 +157,7 @@ def _failure(job: Job, outcome: Outcome) -> Failure | None:
     error = next((finding for finding in outcome.findings if finding.severity == "error"), None)
     if error is not None:
         return Failure(stage="run", kind=error.kind, message=error.message, line=error.line)
-    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches, job.facts.degeneracies)
+    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches, job.facts)
     if wrong is not None:
         return wrong
     if not outcome.checks:

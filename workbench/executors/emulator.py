@@ -88,5 +88,5 @@ class EmulatorExecutor(Executor):
         except ProblemError as error:
             return replace(outcome, failure=Failure(stage="check", kind="no_output", message=str(error)))
         checks = tuple(from_plain(item, Check) for item in reply["checks"])
-        wrong = wrong_result(checks, outcome.unmapped_parameters, outcome.launches, job.facts.degeneracies)
+        wrong = wrong_result(checks, outcome.unmapped_parameters, outcome.launches, job.facts)
         return replace(outcome, checks=checks, failure=wrong, left_out=tuple(reply["left_out"]))

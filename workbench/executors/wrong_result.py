@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from workbench.executors.jobs.trials import FAINT, FAINT_ONLY
-from workbench.records import Check, Degeneracy, Failure, Launch
+from workbench.records import Check, Facts, Failure, Launch
 
 UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
 EPS = "in such rows the eps of a norm decides: compare its value and its place with the reference's"
@@ -17,13 +17,13 @@ def wrong_result(
     checks: Sequence[Check],
     unmapped_parameters: Sequence[str] = (),
     launches: Sequence[Launch] = (),
-    degeneracies: Sequence[Degeneracy] = (),
+    facts: Facts | None = None,
 ) -> Failure | None:
     """The failure of the first failed comparison; None if all passed.
 
     `unmapped_parameters` of the reference have no partner in the candidate, which may be the cause.
-    On the emulator the launches say which lines store. Of the task's `degeneracies` those that a candidate must follow
-    are repeated.
+    On the emulator the launches say which lines store. `facts` are the problem's: they name several outputs, and those
+    of their degeneracies that a candidate must follow are repeated.
     """
     failed = [check for check in checks if not check.passed]
     if not failed:
@@ -37,8 +37,9 @@ def wrong_result(
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
     is_nan = math.isnan(wrong.worst_got or 0.0)
     hint = UNMAPPED + ", ".join(unmapped_parameters) if unmapped_parameters else ""
-    followed = next((item.message for item in degeneracies if item.kind in FOLLOWED), "")
-    message, found = _describe(wrong, failed)
+    followed = next((item.message for item in (facts.degeneracies if facts else ()) if item.kind in FOLLOWED), "")
+    titles = facts.result_titles if facts else ("result",)
+    message, found = _describe(wrong, failed, titles[wrong.output] if wrong.output < len(titles) else "result")
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
@@ -50,15 +51,15 @@ def wrong_result(
 
 def _find_tiny_rows(checks: Sequence[Check]) -> Check | None:
     """The failed comparison of inputs with tiny rows if one at the same sizes passed: it says most then."""
-    passed = {check.case for check in checks if check.passed and not check.doubt and not check.of}
+    passed = {(check.case, check.output) for check in checks if check.passed and not check.doubt and check.elements}
     faint = (check for check in checks if check.values in (FAINT, FAINT_ONLY))
-    return next((check for check in faint if not check.passed and check.case in passed), None)
+    return next((check for check in faint if not check.passed and (check.case, check.output) in passed), None)
 
 
-def _describe(wrong: Check, failed: Sequence[Check]) -> tuple[str, str]:
-    """(message, what is said of the cause) of the comparison `wrong`, one of those that failed."""
+def _describe(wrong: Check, failed: Sequence[Check], title: str) -> tuple[str, str]:
+    """(message, what is said of the cause) of the comparison `wrong`, one of those that failed, of the output `title`."""
     values = f" with inputs of {wrong.values}" if wrong.values else ""
-    message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
+    message = f"wrong {wrong.of or title} at case {wrong.case}{values}: {wrong.message}"
     if not wrong.untouched:
         said = [wrong.wrong.sentence] if wrong.wrong else []
         said += [EPS] if wrong.values in (FAINT, FAINT_ONLY) else []

@@ -69,6 +69,7 @@ class Binding:
     signature: str = ""  # text of forward's parameters after self; "" for the forward arguments
     unpacked: tuple[tuple[str, str], ...] = ()  # forward argument -> expression of a tensor inside of a parameter
     form: str = "*"  # what forward returns, with `*` for each tensor of the last stage: "{'y': *}"
+    classes: str = ""  # definitions of the named tuples and dataclasses in `form`
 
 
 def setting(stage: Stage, name: str, default: object = None) -> object:
