@@ -12,6 +12,7 @@ import linecache
 import mmap
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -285,23 +286,33 @@ def set_mode(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
 def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.Module:
     """The model with what `get_init_inputs()` returns: a list, or a dictionary of `__init__`'s arguments.
 
-    Raises `TypeError` if `__init__` lacks one of these.
+    Raises `TypeError` if the `__init__` of a candidate does not take these.
     """
-    arguments = init_from.get_init_inputs()
-    if not isinstance(arguments, dict):
-        return model(*arguments)
-    taken = inspect.signature(model.__init__).parameters.values()
-    names = [one.name for one in taken]
-    missing = (
-        [] if any(one.kind is one.VAR_KEYWORD for one in taken) else [key for key in arguments if key not in names]
-    )
-    if missing:
-        given = ", ".join(f"{name}={arguments[name]!r}" for name in missing)
-        wanted = ", ".join(missing)
-        raise TypeError(
-            f"{model.__name__}.__init__ has to take {wanted}, sizes that get_init_inputs() gives it: {given}"
-        )
-    return model(**arguments)
+    given = init_from.get_init_inputs()
+    args, kwargs = ((), given) if isinstance(given, dict) else (given, {})
+    if model is not init_from.Model:
+        own, wanted = map(_signature_of_init, (model, init_from.Model))
+        try:
+            own.bind(None, *args, **kwargs)
+        except TypeError as error:
+            called = ", ".join([*map(_shorten, args), *(f"{name}={_shorten(value)}" for name, value in kwargs.items())])
+            raise TypeError(
+                f"{model.__name__} is made as {model.__name__}({called}), with what get_init_inputs() returns, but has "
+                f"`def __init__{own}` ({error}): write `def __init__{wanted}` as Model has"
+            ) from None
+    return model(*args, **kwargs)
+
+
+def _signature_of_init(model: type[torch.nn.Module]) -> inspect.Signature:
+    """The arguments of `__init__`, without annotations; torch's own, which refuses all but self, names none."""
+    is_own = model.__init__ is not torch.nn.Module.__init__
+    found = inspect.signature(model.__init__ if is_own else lambda self: None)
+    plain = [one.replace(annotation=one.empty) for one in found.parameters.values()]
+    return found.replace(parameters=plain, return_annotation=found.empty)
+
+
+def _shorten(value: object) -> str:
+    return textwrap.shorten(repr(value), LONGEST_VALUE, placeholder="...")
 
 
 def cast_model(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
