@@ -12,7 +12,6 @@ import linecache
 import mmap
 import re
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from workbench.errors import ProblemError
 from workbench.problems import with_settings
 from workbench.problems.inputs.adapted import adapt
 from workbench.problems.inputs.arguments import Call, read_call
+from workbench.problems.inputs.init_arguments import check_fit
 from workbench.problems.model_class import returns_nothing
 from workbench.records import Problem, Settings, TensorSpec
 from workbench.wire import content_hash
@@ -41,6 +41,17 @@ NO_CUDA = (
 )
 LONGEST_VALUE = 40  # characters of an argument's value that are kept
 
+# torch's exceptions for calls whose course depends on values -> what is said of them, with the call
+DATA_DEPENDENT = {
+    "DataDependentOutputException": (
+        "forward reads a value out of a tensor here ({}: .item(), int(), bool(), an if), so what it computes is not known "
+        "without data: keep it a tensor (torch.where instead of if), or pass the number as an argument of forward"
+    ),
+    "DynamicOutputShapeException": (
+        "the shape of this result depends on values ({}: nonzero, unique, x[mask]), so its size is not known without data: "
+        "keep the shape (torch.where(mask, x, 0)), or let get_inputs() return the indices"
+    ),
+}
 SPARSE = (
     "sparse tensors have no shapes without data here: write the product as "
     "torch.segment_reduce(x[indices] * values[:, None], 'sum', offsets=indptr), of which the planner has a kernel"
@@ -115,11 +126,14 @@ def problem_error(problem: Problem, module: ModuleType, error: Exception, what: 
 
     The place is the innermost line of the problem or of the person's own modules.
     """
+    place = _find_place(problem, module, error)
+    if type(error).__name__ in DATA_DEPENDENT:
+        return ProblemError(f"{place}: {DATA_DEPENDENT[type(error).__name__].format(error)}")
     text = next(iter(str(error).splitlines()), "")
     hint = f"; {SPARSE}" if "compressed tensor" in text or "SparseCsr" in text else ""
     if "cuda" in text.lower() and not torch.cuda.is_available():
         hint = f"; {NO_CUDA}"
-    return ProblemError(f"{_find_place(problem, module, error)}: {what}{type(error).__name__}: {text}{hint}")
+    return ProblemError(f"{place}: {what}{type(error).__name__}: {text}{hint}")
 
 
 def _find_place(problem: Problem, module: ModuleType, error: BaseException) -> str:
@@ -291,28 +305,8 @@ def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.M
     given = init_from.get_init_inputs()
     args, kwargs = ((), given) if isinstance(given, dict) else (given, {})
     if model is not init_from.Model:
-        own, wanted = map(_signature_of_init, (model, init_from.Model))
-        try:
-            own.bind(None, *args, **kwargs)
-        except TypeError as error:
-            called = ", ".join([*map(_shorten, args), *(f"{name}={_shorten(value)}" for name, value in kwargs.items())])
-            raise TypeError(
-                f"{model.__name__} is made as {model.__name__}({called}), with what get_init_inputs() returns, but has "
-                f"`def __init__{own}` ({error}): write `def __init__{wanted}` as Model has"
-            ) from None
+        check_fit(model, init_from.Model, args, kwargs)
     return model(*args, **kwargs)
-
-
-def _signature_of_init(model: type[torch.nn.Module]) -> inspect.Signature:
-    """The arguments of `__init__`, without annotations; torch's own, which refuses all but self, names none."""
-    is_own = model.__init__ is not torch.nn.Module.__init__
-    found = inspect.signature(model.__init__ if is_own else lambda self: None)
-    plain = [one.replace(annotation=one.empty) for one in found.parameters.values()]
-    return found.replace(parameters=plain, return_annotation=found.empty)
-
-
-def _shorten(value: object) -> str:
-    return textwrap.shorten(repr(value), LONGEST_VALUE, placeholder="...")
 
 
 def cast_model(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:

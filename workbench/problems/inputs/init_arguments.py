@@ -8,9 +8,14 @@ them. Imports no torch.
 from __future__ import annotations
 
 import ast
+import inspect
+import textwrap
+from collections.abc import Mapping, Sequence
 
 from workbench.problems.model_class import find_method
 from workbench.problems.settings import Span, list_init_literals, splice
+
+LONGEST_VALUE = 40  # characters of an argument's value in a message
 
 
 def with_init_arguments(source: str) -> str | None:
@@ -38,6 +43,32 @@ def with_init_arguments(source: str) -> str | None:
             (_span(given), f"{{{made}}}"),
         ],
     )
+
+
+def check_fit(candidate: type, model: type, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    """Raise `TypeError` if a candidate's `__init__` does not take what Model's is given."""
+    own, wanted = map(_signature_of_init, (candidate, model))
+    try:
+        own.bind(None, *args, **kwargs)
+    except TypeError as error:
+        called = ", ".join([*map(_shorten, args), *(f"{name}={_shorten(value)}" for name, value in kwargs.items())])
+        raise TypeError(
+            f"{candidate.__name__} is made as {candidate.__name__}({called}), with what get_init_inputs() returns, but has "
+            f"`def __init__{own}` ({error}): write `def __init__{wanted}` as Model has"
+        ) from None
+
+
+def _shorten(value: object) -> str:
+    return textwrap.shorten(repr(value), LONGEST_VALUE, placeholder="...")
+
+
+def _signature_of_init(model: type) -> inspect.Signature:
+    """The arguments of `__init__`, without annotations; torch's own, which refuses all but self, names none."""
+    method = inspect.getattr_static(model, "__init__")
+    is_own = not str(method.__module__).startswith("torch.")
+    found = inspect.signature(method if is_own else lambda self: None)
+    plain = [one.replace(annotation=one.empty) for one in found.parameters.values()]
+    return found.replace(parameters=plain, return_annotation=found.empty)
 
 
 def note_arguments(init_source: str) -> str:
