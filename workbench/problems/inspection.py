@@ -239,6 +239,7 @@ def _facts_at_full_size(
         notes=(str(error), *said, *note_partial_reads(full.graph, named, "full")),
         full=full.all_specs(),
         form=measured.form,
+        structure=measured.structure,
         plain_arguments=measured.plain_arguments,
     )
 
@@ -286,6 +287,7 @@ def _make_facts(
         full=full.specs(small),
         full_graph=differing,
         form=measured.form,
+        structure=measured.structure,
         plain_arguments=measured.plain_arguments,
         given=given,
     )

@@ -262,9 +262,9 @@ def check_sizes(
     """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source, or tied sizes have
     several values with these settings.
     """
-    values = dict(settings)
+    changed = dict(settings)
     known = {
-        item.name: values.get(item.name, item.value) for item in find_assignments(source) if type(item.value) is int
+        item.name: changed.get(item.name, item.value) for item in find_assignments(source) if type(item.value) is int
     }
     given = list_arguments(source)  # a number among them may be kept too
     for option, names in (("tie", [name for group in tie for name in group]), ("vary", vary), ("keep", keep)):

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import inspect
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workbench.problems.model_class import find_method
@@ -24,6 +27,8 @@ from workbench.problems.settings import (
 from workbench.records import Problem
 
 CANDIDATE = "ModelNew"
+
+LONGEST_VALUE = 40  # characters of an argument's value in a message
 
 
 def with_init_arguments(source: str) -> str | None:
@@ -214,6 +219,32 @@ def _spliced(source: str, edits: list[tuple[Span, str]]) -> str | None:
         ast.parse(text)
         return text
     return None
+
+
+def check_fit(candidate: type, model: type, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    """Raise `TypeError` if a candidate's `__init__` does not take what Model's is given."""
+    own, wanted = map(_signature_of_init, (candidate, model))
+    try:
+        own.bind(None, *args, **kwargs)
+    except TypeError as error:
+        called = ", ".join([*map(_shorten, args), *(f"{name}={_shorten(value)}" for name, value in kwargs.items())])
+        raise TypeError(
+            f"{candidate.__name__} is made as {candidate.__name__}({called}), with what get_init_inputs() returns, but has "
+            f"`def __init__{own}` ({error}): write `def __init__{wanted}` as Model has"
+        ) from None
+
+
+def _shorten(value: object) -> str:
+    return textwrap.shorten(repr(value), LONGEST_VALUE, placeholder="...")
+
+
+def _signature_of_init(model: type) -> inspect.Signature:
+    """The arguments of `__init__`, without annotations; torch's own, which refuses all but self, names none."""
+    method = inspect.getattr_static(model, "__init__")
+    is_own = not str(method.__module__).startswith("torch.")
+    found = inspect.signature(method if is_own else lambda self: None)
+    plain = [one.replace(annotation=one.empty) for one in found.parameters.values()]
+    return found.replace(parameters=plain, return_annotation=found.empty)
 
 
 def _returned(body: list[ast.stmt]) -> ast.List | ast.Tuple | ast.Dict | None:

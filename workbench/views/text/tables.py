@@ -101,6 +101,7 @@ def _limit_lines(found: Verdict) -> list[str]:
         *([f"  tested: {'; '.join(found.tested)}"] if found.tested else []),
         *(f"  refuses {said}" for said in found.refuses),
         *(f"  not varied: {said}" for said in found.untested),
+        *(f"  left out: inputs of {said}" for said in found.left_out),
         *(f"  doubt: {said}" for said in found.doubts),
     ]
 
