@@ -104,7 +104,7 @@ class SessionController:
             "choices": view_model.choice_rows(versions, shown) if shown else [],
             "profile": view_model.profile_table(shown, self._profiles.get(shown.number)) if shown else nothing,
             "advice": view_model.advice_view(
-                shown, session.known_diagnosis(shown.number) if shown else None, has_model=session.has_model
+                shown, session.known_diagnosis(shown.number) if shown else None, versions, has_model=session.has_model
             ),
             "roofline": bundle.get("image/svg+xml", ""),
             "rooflineText": bundle.get("text/plain", ""),
