@@ -162,7 +162,7 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     undone = state.session.undo()
-    return MimeBundle(f"taken back: v{undone.version} {undone.kind}")
+    return MimeBundle(f"taken back: v{undone.version} {undone.participle}")
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
