@@ -38,6 +38,14 @@ display({{"application/vnd.plotly.v1+json": own}}, raw=True)
 """
 
 
+CUT = """() => {
+    const panel = document.querySelector('.cutegen-panel');
+    const right = panel.getBoundingClientRect().right;
+    return [...panel.querySelectorAll('.cg-tools button, .cg-tools input')].filter(
+        (one) => one.checkVisibility() && one.getBoundingClientRect().right > right).map((one) => one.textContent);
+}"""
+
+
 def accept_first(page: Any) -> None:
     click(page, "Generate")
     version_status(page, 1, "pending")
@@ -46,7 +54,7 @@ def accept_first(page: Any) -> None:
     wait_status(page, "v1 correct")
     click(page, "Accept v1")
     version_status(page, 1, "accepted")
-    click(page, "Undo")
+    click(page, "Undo v1")
     version_status(page, 1, "pending")
     click(page, "Accept v1")
     version_status(page, 1, "accepted")
@@ -104,6 +112,10 @@ def test_panel_through_the_loop(browser_page: Any, server: Any, artefacts: Path)
     theme(page, "JupyterLab Dark High Contrast")
     assert serious_violations(page, ".cutegen-panel") == []
     theme(page, "JupyterLab Light")
+    size = page.viewport_size
+    page.set_viewport_size({"width": 700, "height": 1100})
+    assert page.evaluate(CUT) == []
+    page.set_viewport_size(size)
 
     save(page)
     open_notebook(page, server.lab("panel.ipynb", ""))

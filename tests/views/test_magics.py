@@ -133,6 +133,14 @@ def test_run_on_a_problem_without_a_kernel_says_why(ip: Any) -> None:
     assert "the planner has no kernel for" in said and "%%cutegen edit" in said and "no versions yet" not in said
 
 
+def test_explain_takes_the_limits_of_the_sessions_architecture(ip: Any) -> None:
+    program = "explain gemm(a, b) .mma(bf16) .tile(128, 192, 64) .stages(5)"
+    with pytest.raises(UsageError, match="5 stages need 204800 bytes"):
+        ip.run_line_magic("cutegen", program)
+    ip.run_line_magic("cutegen", "problem matmul --precision bf16 --arch sm_90a")
+    assert ".arch(sm_90a)" in ip.run_line_magic("cutegen", program).text
+
+
 def test_explain_has_what_the_command_line_has(ip: Any) -> None:
     def run(line: str) -> str:
         return str(ip.run_line_magic("cutegen", line))

@@ -65,11 +65,12 @@ def diagnose(arguments: argparse.Namespace) -> int:
         version = session.version(version.number)
         command = f"cutegen diagnose --session {session.name} --version v{version.number} --apply"
         way = (
-            session_way(version, command, has_model=session.has_model)
+            session_way(version, session.versions, command, has_model=session.has_model)
             if arguments.session
             else file_way(version, arguments.spec)
         )
-        made = diagnosis_report(version, found, way, program_rules(version, session.problem))
+        rules = program_rules(version, session.problem)
+        made = diagnosis_report(version, found, way, rules, session.versions)
         echo(str(made))
         if arguments.html:
             _write_page(arguments.html, f"diagnosis of v{version.number}", made)

@@ -102,9 +102,7 @@ class Deciding:
 
     def undo(self) -> Decision:
         """Take back the last decision that still holds; with that for some hunks, also that on the whole version."""
-        standing = self.log.standing_decisions()
-        decisions = reversed(self.log.store.decisions())
-        last = next((decision for decision in decisions if standing.get(decision.version) == decision), None)
+        last, standing = self.log.last_decision, self.log.standing_decisions()
         if last is None:
             raise UserError("there is no decision to undo")
         successor = _name_successor(last.version)

@@ -123,8 +123,8 @@ def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
         return show_verdict(state, made) if made is not None else MimeBundle(state.last_note)
     found = session.diagnose(number, arguments.by, again=arguments.again)
     version = session.version(number)
-    way = notebook_way(version, has_model=session.has_model)
-    return diagnosis_report(version, found, way, program_rules(version, session.problem))
+    way = notebook_way(version, session.versions, has_model=session.has_model)
+    return diagnosis_report(version, found, way, program_rules(version, session.problem), session.versions)
 
 
 def show_diff(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -162,7 +162,7 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     undone = state.session.undo()
-    return MimeBundle(f"taken back: v{undone.version} {undone.kind}")
+    return MimeBundle(f"taken back: v{undone.version} {undone.participle}")
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -281,7 +281,8 @@ def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
                 "this version was not written in muCUTLASS; give a program: "
                 "%cutegen explain softmax(x) .threads_per_row(32)"
             )
-    return explanation.explain_text(text, arguments, device=session.device if session is not None else "")
+    device, arch = (session.device, session.arch) if session is not None else ("", "")
+    return explanation.explain_text(text, arguments, device=device, arch=arch)
 
 
 def pin(arguments: Namespace, cell: str | None, state: Notebook) -> object:
