@@ -292,7 +292,9 @@ def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber, 
         changed = ((one.key, value),)
         with contextlib.suppress(Exception):  # the person's code raises what it likes for a number
             if len(traced) < TRACES:
-                traced.append((value, _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0]))
+                traced.append(
+                    (value, _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0])
+                )
         if full.graph and len(at_full) < TRACES:
             other = _trace_full(dataclasses.replace(problem, settings=(*problem.settings, *changed))).graph
             at_full += [(value, other)] if other else []

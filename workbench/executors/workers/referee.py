@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from workbench.executors.jobs import shared_tensors
-from workbench.executors.jobs.trials import name_numbers
 from workbench.executors.jobs.rpc import requests
+from workbench.executors.jobs.trials import name_numbers
 from workbench.executors.workers import effects
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.gpu_candidate import reference_model, set_tf32, stopwatch

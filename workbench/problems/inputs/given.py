@@ -65,9 +65,7 @@ def key_of(problem: Problem, name: str, value: Number) -> str:
 def list_given(problem: Problem, settings: Settings) -> tuple[GivenNumber, ...]:
     """The numbers that are given to forward; `settings` are those of the smallest sizes, which some of them follow."""
     full, small = read_numbers(problem), read_numbers(problem, settings)
-    found = [
-        GivenNumber(name=name, value=value, key=key_of(problem, name, value)) for name, value in full.items()
-    ]
+    found = [GivenNumber(name=name, value=value, key=key_of(problem, name, value)) for name, value in full.items()]
     return tuple(
         dataclasses.replace(one, key=_own_key(problem, one.name), follows=True)
         if small.get(one.name) != one.value or _follows_size(problem, one)
@@ -128,9 +126,7 @@ def vary_numbers(
     return tuple(dataclasses.replace(one, others=others.get(one.key, ())) for one in given), tuple(found)
 
 
-def _run_otherwise(
-    problem: Problem, before: Sequence[torch.Tensor], name: str, settings: Settings
-) -> Case | None:
+def _run_otherwise(problem: Problem, before: Sequence[torch.Tensor], name: str, settings: Settings) -> Case | None:
     """The case at these settings; None if its results are those of `before`, empty or not finite."""
     case, results = cases.run_real(problem, name, settings)
     if not all(value.numel() and bool(value.isfinite().all()) for value in results):

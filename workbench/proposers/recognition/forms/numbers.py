@@ -108,9 +108,7 @@ def _may_read(op: Operation, use: NumberUse) -> bool:
 def _replace_argument(op: Operation, use: NumberUse, text: str) -> Operation:
     place, _, item = use.place.partition(".")
     if not place.isdigit():
-        return dataclasses.replace(
-            op, keywords=tuple((key, text if key == place else old) for key, old in op.keywords)
-        )
+        return dataclasses.replace(op, keywords=tuple((key, text if key == place else old) for key, old in op.keywords))
     operands = [*op.operands]
     if item:
         items = operands[int(place)].strip("[]").split(", ")

@@ -218,8 +218,9 @@ class Idioms:
         full = next((spec for spec in self.facts.full if spec.name == value), None)
         given = names(next((text for text in op.operands if text.startswith("[")), ""), numbers=True)
         extents = [  # one that is no number is an expression of numbers given to forward
-            given[axis] if len(given) > axis and parse_number(given[axis]) is None else
-            self.describe_extent(axis, op.result[0], full)
+            given[axis]
+            if len(given) > axis and parse_number(given[axis]) is None
+            else self.describe_extent(axis, op.result[0], full)
             for axis in range(len(op.result[0].shape))
         ]
         tensor = next(
