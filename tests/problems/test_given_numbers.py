@@ -67,7 +67,8 @@ def test_a_number_that_is_a_size_follows_it() -> None:
 
 def test_numbers_that_bound_indices_vary_with_them() -> None:
     facts = inspect(
-        "def forward(self, src, idx, nodes: int):\nreturn src.new_zeros(nodes, 8).scatter_add(0, idx[:, None].expand_as(src), src)",
+        "def forward(self, src, idx, nodes: int):\n"
+        "return src.new_zeros(nodes, 8).scatter_add(0, idx[:, None].expand_as(src), src)",
         "[torch.randn(5000, 8), torch.randint(0, 1000, (5000,)), 1000]",
     )
     assert min(find(facts, "nodes").others) < 1000 < max(find(facts, "nodes").others)
@@ -93,7 +94,10 @@ def test_a_kept_number_stays() -> None:
 
 
 def test_a_number_of_the_text_is_varied_by_its_name() -> None:
-    source = f"{HEAD}    def forward(self, x, pos: int):\n        return x + pos\n\n\ndef get_inputs():\n    pos = 100\n    return [torch.randn(64, 64), pos]\n"
+    source = (
+        f"{HEAD}    def forward(self, x, pos: int):\n        return x + pos\n\n\n"
+        "def get_inputs():\n    pos = 100\n    return [torch.randn(64, 64), pos]\n"
+    )
     facts = inspection.inspect(problems.load(source))
     assert find(facts, "pos").key == "pos" and len(find(facts, "pos").others) == 2
 

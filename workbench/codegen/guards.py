@@ -15,7 +15,7 @@ def called(role: str, bound: Mapping[str, str]) -> str:
 
 
 def check_value(name: str, value: str, said: str) -> str:
-    """Return the statement that raises ValueError for another value of an argument than this; `said` has a {} for it."""
+    """Return the statement that raises ValueError for another value of an argument; `said` has a {} for the value."""
     is_other = f"{name} is not {value}" if value in ("None", "True", "False") else f"{name} != {value}"
     message = f"{name} {said.format(value)}".replace('"', "'")
     return f'if {is_other}:\n    raise ValueError("{message}")\n'
