@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Mapping, Set
 
 from workbench.codegen.emitters import LOWERINGS
+from workbench.codegen.guards import check_value
 from workbench.codegen.launch import Launch
 from workbench.errors import ProgramError
 from workbench.language.checks import check, check_bound
@@ -25,6 +26,7 @@ from workbench.language.ranks import check_ranks
 from workbench.language.registry import OPERATIONS
 from workbench.records import NOTHING
 
+WRITTEN_IN = "has to be {}, which these kernels have written in"
 IMPORTS = ("import torch", "import torch.nn as nn")
 
 
@@ -127,18 +129,10 @@ def _model_text(binding: Binding, forward: str) -> str:
     init = textwrap.indent(_with_super(binding.init_source).rstrip() + "\n", "    ")
     arguments = ", ".join(filter(None, ("self", binding.signature or ", ".join(binding.forward_arguments))))
     unpacking = "".join(f"{name} = {expression}\n" for name, expression in binding.unpacked)
-    checks = "".join(map(_check_text, binding.fixed))
+    checks = "".join(check_value(name, value, WRITTEN_IN) for name, value in binding.fixed)
     body = textwrap.indent(checks + unpacking + forward.rstrip(), " " * 8)
     classes = f"{binding.classes}\n\n\n" if binding.classes else ""
     return f"{classes}class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
-
-
-def _check_text(fixed: tuple[str, str]) -> str:
-    """The statement that refuses another value of an argument than that which the kernels have written in."""
-    name, value = fixed
-    is_other = f"{name} is not {value}" if value in ("None", "True", "False") else f"{name} != {value}"
-    said = f"{name} has to be {value}, which these kernels have written in".replace('"', "'")
-    return f'if {is_other}:\n    raise ValueError("{said}")\n'
 
 
 def _with_super(source: str) -> str:

@@ -27,7 +27,7 @@ from workbench.problems.inputs.arguments import Call, read_call
 from workbench.problems.inputs.init_arguments import check_fit
 from workbench.problems.model_class import returns_nothing
 from workbench.problems.settings import given_settings
-from workbench.records import LONGEST_VALUE, Problem, Settings, TensorSpec
+from workbench.records import LONGEST_VALUE, Problem, Scalar, Settings, TensorSpec
 from workbench.wire import content_hash
 
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python before 3.13 has no name for it
@@ -198,7 +198,7 @@ def call_inputs(module: ModuleType, problem: Problem, device: str = "cpu") -> li
 
 
 _calls: WeakKeyDictionary[ModuleType, Call] = WeakKeyDictionary()
-_given: WeakKeyDictionary[ModuleType, dict[str, object]] = WeakKeyDictionary()  # numbers for forward, by name
+_given: WeakKeyDictionary[ModuleType, dict[str, Scalar]] = WeakKeyDictionary()  # numbers for forward, by name
 
 
 def find_call(module: ModuleType, problem: Problem, *, is_small: bool = False) -> Call:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 
 from workbench.codegen.exports.rows import RowsGradient
+from workbench.codegen.guards import check_value
+from workbench.codegen.module import WRITTEN_IN
 from workbench.errors import UserError
 from workbench.records import Facts, Problem
 
 BENCHMARKS = ("flashinfer-bench", "sol-execbench")  # forms of several files
+UNTESTED = "was only tested at {}; leave this check out if the kernel takes others"
 FORMS = ("kernelbench", "custom-op", *BENCHMARKS)
 
 
@@ -25,6 +29,32 @@ def add_times(source: str, times: str) -> str:
     return f"{head}\n\n{textwrap.fill(times, 116)}\n{source[end:]}"
 
 
+def add_checks(source: str, facts: Facts) -> str:
+    """The file, whose forward refuses numbers that it was not tested with; one of the planner's does so already."""
+    given = {one.name: repr(one.value) for one in facts.given if not one.others and not one.follows}
+    forward = _find_forward(source)
+    if not given or forward is None or WRITTEN_IN.partition("{}")[2] in source:
+        return source
+    own = [one.arg for one in (*forward.args.posonlyargs, *forward.args.args)][1:]
+    names = dict(zip(facts.forward_arguments, own, strict=False))
+    checks = [check_value(names[name], value, UNTESTED) for name, value in given.items() if name in names]
+    body = forward.body[1:] if ast.get_docstring(forward) is not None and len(forward.body) > 1 else forward.body
+    lines = source.splitlines(keepends=True)
+    line = lines[body[0].lineno - 1].encode()
+    before, after = line[: body[0].col_offset].decode(), line[body[0].col_offset :].decode()
+    indent = " " * (forward.col_offset + 4)
+    head = before.rstrip() + "\n" if before.strip() else ""  # the body follows on the line of `def`
+    lines[body[0].lineno - 1] = head + textwrap.indent("".join(checks), indent) + (indent if head else before) + after
+    return "".join(lines)
+
+
+def _find_forward(source: str) -> ast.FunctionDef | None:
+    """The method forward of ModelNew."""
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"]
+    methods = [node for one in classes for node in one.body if isinstance(node, ast.FunctionDef)]
+    return next((node for node in methods if node.name == "forward"), None)
+
+
 def write(
     form: str, source: str, problem: Problem, facts: Facts, device: str, gradient: RowsGradient | None = None
 ) -> dict[str, str]:
@@ -34,6 +64,7 @@ def write(
 
     Raises `UserError` for an unknown form, or a version that cannot have it.
     """
+    source = add_checks(source, facts)
     if form == "kernelbench":
         return {"": source}
     if form == "custom-op":

@@ -150,8 +150,7 @@ def _run_trial(
     calls = [_wait_for_values(given / f"{run.place}-call{call}") for call in range(len(run.values))]
     if special_values.is_left_out(folder, run.place):
         return
-    is_other = run.case in NUMBERS and _may_call_before(job)
-    usual = read_values(given / f"{SHRUNK}-0-call0") if is_other else None  # a call with the problem's own numbers
+    usual = _read_usual(job, given, run)
     start, counted = time.perf_counter(), ComputeCount(journal.note_torch)
     with (
         emulated(
@@ -173,8 +172,8 @@ def _run_trial(
             if run.repeats:
                 _sample_law(job, folder, (module, problem_module), (reference, model), calls[0], run, reply, emulation)
                 return
-            if usual is not None:  # what it keeps of these numbers shows in the calls below
-                model(*usual)
+            for inputs in usual:  # what it keeps of these numbers shows in the calls below
+                model(*inputs)
                 loading.copy_parameters(reference, model)
             watch = effects.Watch(reference, model, loading.pair_parameters(reference, model))
             values: list[torch.Tensor] = []
@@ -247,9 +246,12 @@ def _sample_law(
     write_outputs(folder / "scratch" / OUTPUTS / run.place, values)
 
 
-def _may_call_before(job: Job) -> bool:
-    """Whether a call before a trial leaves nothing that the trial must not find."""
-    return SHRUNK in job.cases and all(one.kind != "state_assigned" for one in job.facts.degeneracies)
+def _read_usual(job: Job, given: Path, run: Run) -> list[list[Any]]:
+    """The calls with the problem's own numbers before a trial with others: one, unless an instance goes on from it."""
+    goes_on = any(one.kind == "state_assigned" for one in job.facts.degeneracies)
+    if run.case not in NUMBERS or SHRUNK not in job.cases or goes_on:
+        return []
+    return [read_values(given / f"{SHRUNK}-0-call0")]
 
 
 def _may_refuse(run: Run, error: Exception, launched: bool, source_file: str) -> bool:

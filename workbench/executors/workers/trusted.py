@@ -218,8 +218,8 @@ def _expect(
         return made or NO_INPUT
     _write_calls(folder, run.place, calls)  # before the reference runs, so that the candidate can begin
     expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
-    kept = ("",) * len(calls)
-    return _Expected(kept, expected, measure_tolerances(expected.found, expected.specs), left_out)
+    others = (name_numbers(job.facts, run.case),) * len(calls)
+    return _Expected(others, expected, measure_tolerances(expected.found, expected.specs), left_out)
 
 
 def check_outputs(folder: Path) -> Json:
@@ -282,8 +282,6 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
     after = effects.read_changed(folder, f"scratch/{effects.EFFECTS}/{run.place}", followed)
     notes = json.loads((folder / "private" / f"{place}.json").read_text())
     changed, kinds = notes["changed"], [run.layout] if run.layout else notes["values"]
-    if others := name_numbers(job.facts, run.case):
-        kinds = [others] * len(kinds)
     if run.case == EMPTY:  # what no elements leave of statistics is compared by nobody
         after, changed = {}, []
     values = [*got, *(after.get(n, initial[n]) for n in changed)]

@@ -103,7 +103,8 @@ def vary_numbers(
     free = [one for one in given if not one.follows and not {one.key, one.name} & {*problem.keep}]
     if not free:
         return tuple(given), ()
-    start = {**dict(settings), **{one.key: one.value for one in free}}
+    start: dict[str, Number] = {name: value for name, value in settings if isinstance(value, KINDS)}
+    start |= {one.key: one.value for one in free}
     _, results = cases.run_real(problem, "shrunk", settings)
     found: list[Case] = []
     taken: dict[str, list[Number]] = {one.key: [one.value] for one in free}

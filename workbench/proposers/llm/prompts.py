@@ -138,6 +138,7 @@ def _template_values(ask: Ask) -> dict[str, object]:
         "problem_source": ask.problem.source.strip(),
         "settings": ask.problem.settings,
         "cases": ask.facts.cases,
+        "varied": [one.name for one in ask.facts.given if one.others],
         "bound": _bound_text(ask),
         "constraints": ask.constraints,
         "instruction": ask.instruction,

@@ -81,8 +81,11 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
-    facts = write_numbers(name_inputs(facts))
+    facts = name_inputs(facts)
     stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
+    if (reason := why_not(stored)) is not None:
+        raise Unrecognised(reason)
+    facts, stored = write_numbers(facts), write_numbers(stored)
     try:
         return _recognise_forms(stored)
     except Unrecognised as error:

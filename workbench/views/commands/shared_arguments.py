@@ -77,7 +77,7 @@ SIZES = (
         action="append",
         default=(),
         metavar="NAME",
-        about="a size that stays as it is in every case",
+        about="a size, or a number given to forward, that stays as it is in every case",
     ),
     Argument(
         flags=("--precision",),
