@@ -57,7 +57,7 @@ def _find_tiny_rows(checks: Sequence[Check]) -> Check | None:
 
 
 def _describe(wrong: Check, failed: Sequence[Check], title: str) -> tuple[str, str]:
-    """(message, what is said of the cause) of the comparison `wrong`, one of those that failed, of the output `title`."""
+    """(message, what is said of the cause) of the comparison `wrong`, one of `failed`, of the output `title`."""
     values = f" with inputs of {wrong.values}" if wrong.values else ""
     message = f"wrong {wrong.of or title} at case {wrong.case}{values}: {wrong.message}"
     if not wrong.untouched:
