@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from workbench.executors.jobs.trials import FAINT, FAINT_ONLY
+from workbench.executors.jobs.trials import FAINT, FAINT_ONLY, LARGE
 from workbench.records import Check, Facts, Failure, GivenNumber, Launch
 
 UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
-EPS = "in such rows the eps of a norm decides: compare its value and its place with the reference's"
+LARGER = ("", LARGE)  # values that a wrong eps hardly changes
+EPS = "only small values are wrong: is there an eps, as in a norm? compare its value and place with the reference's"
 FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
 
 
@@ -32,7 +33,8 @@ def wrong_result(
     unasked = [check.of for check in failed if check.unasked]
     if unasked:
         return _unasked_change(unasked, failed[0].case)
-    wrong = _find_tiny_rows(checks) or failed[0]
+    tiny = _find_tiny_rows(checks)
+    wrong = tiny or failed[0]
     is_one = not wrong.of and not any(check.output for check in checks)  # which of several a line stores is not known
     lines = _storing_lines(launches) if is_one else []
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
@@ -48,25 +50,30 @@ def wrong_result(
         kind="not_finite" if is_nan else "wrong_result",
         message=message,
         line=lines[0] if len(lines) == 1 else None,
-        hint="; ".join(part for part in (found, stored, hint, followed) if part),
+        hint="; ".join(part for part in (found, EPS if tiny else "", stored, hint, followed) if part),
     )
 
 
 def _find_tiny_rows(checks: Sequence[Check]) -> Check | None:
-    """The failed comparison of inputs with tiny rows if one at the same sizes passed: it says most then."""
-    passed = {(check.case, check.output) for check in checks if check.passed and not check.doubt and check.elements}
-    faint = (check for check in checks if check.values in (FAINT, FAINT_ONLY))
-    return next((check for check in faint if not check.passed and (check.case, check.output) in passed), None)
+    """The failed comparison of inputs with tiny rows if those of larger values at the same sizes passed: it says most.
+
+    Small values are left out of these: a wrong eps shows there too, and as little else.
+    """
+    faint = (check for check in checks if check.values in (FAINT, FAINT_ONLY) and not check.passed and not check.of)
+    for wrong in faint:
+        alike = [one for one in checks if (one.case, one.output, one.of) == (wrong.case, wrong.output, "")]
+        larger = [one.passed for one in alike if one.values in LARGER]
+        if larger and all(larger):
+            return wrong
+    return None
 
 
 def _describe(wrong: Check, failed: Sequence[Check], title: str) -> tuple[str, str]:
-    """(message, what is said of the cause) of the comparison `wrong`, one of those that failed, of the output `title`."""
+    """(message, what is said of the cause) of the comparison `wrong`, one of `failed`, of the output `title`."""
     values = f" with inputs of {wrong.values}" if wrong.values else ""
     message = f"wrong {wrong.of or title} at case {wrong.case}{values}: {wrong.message}"
     if not wrong.untouched:
-        said = [wrong.wrong.sentence] if wrong.wrong else []
-        said += [EPS] if wrong.values in (FAINT, FAINT_ONLY) else []
-        return message, "; ".join(said)
+        return message, wrong.wrong.sentence if wrong.wrong else ""
     untouched = ", ".join(dict.fromkeys(check.of for check in failed if check.untouched))
     message = f"the candidate does not update its {untouched}, as the reference does; {message}"
     return message, "store the new value into that tensor in each call"

@@ -44,12 +44,12 @@ NO_CUDA = (
 # torch's exceptions for calls whose course depends on values -> what is said of them, with the call
 DATA_DEPENDENT = {
     "DataDependentOutputException": (
-        "forward reads a value out of a tensor here ({}: .item(), int(), bool(), an if), so what it computes is not known "
-        "without data: keep it a tensor (torch.where instead of if), or pass the number as an argument of forward"
+        "forward reads a value out of a tensor here ({}: .item(), int(), bool(), an if), so what it computes is not "
+        "known without data: keep it a tensor (torch.where instead of if), or pass the number as an argument of forward"
     ),
     "DynamicOutputShapeException": (
-        "the shape of this result depends on values ({}: nonzero, unique, x[mask]), so its size is not known without data: "
-        "keep the shape (torch.where(mask, x, 0)), or let get_inputs() return the indices"
+        "the shape of this result depends on values ({}: nonzero, unique, x[mask]), so its size is not known without "
+        "data: keep the shape (torch.where(mask, x, 0)), or let get_inputs() return the indices"
     ),
 }
 SPARSE = (

@@ -82,9 +82,9 @@ def gpu_cases(facts: Facts) -> tuple[str, ...]:
 def list_runs(job: Job) -> list[Run]:
     """All trials of a job on the emulator, in order.
 
-    The first case is as the problem makes it, the odd one has special values. Layouts, values of one sign, tiny
-    ones and those that are not finite come with the smallest case that has no extents of 1. A job with one trial has each case once,
-    as drawn.
+    The first case is as the problem makes it, the odd one has special values. Layouts, values of one sign, tiny ones
+    and those that are not finite come with the smallest case that has no extents of 1. A job with one trial has each
+    case once, as drawn.
     """
     known = {case.name for case in job.facts.cases}
     names = [name for name in job.cases if name in known]

@@ -219,6 +219,8 @@ def _expect(
     _write_calls(folder, run.place, calls)  # before the reference runs, so that the candidate can begin
     expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
     others = (name_numbers(job.facts, run.case),) * len(calls)
+    if made:
+        left_out = {kind: made for kind in run.values if kind} | left_out
     return _Expected(others, expected, measure_tolerances(expected.found, expected.specs), left_out)
 
 

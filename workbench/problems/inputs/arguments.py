@@ -128,8 +128,8 @@ def _check_fit(parameters: Parameters, args: Sequence[object], kwargs: Mapping[s
     given = f"{len(args)} value{'s' * (len(args) != 1)}" + f" and {', '.join(kwargs)} by name" * bool(kwargs)
     by_name = f", as {named[0]} has to be" if named else ""
     raise ProblemError(
-        f"get_inputs() returns {given}, but forward takes {wanted}: return as many values in that order, or a dictionary "
-        f"{{'name': value}} to give them by name{by_name}"
+        f"get_inputs() returns {given}, but forward takes {wanted}: return as many values in that order, or a "
+        f"dictionary {{'name': value}} to give them by name{by_name}"
     )
 
 

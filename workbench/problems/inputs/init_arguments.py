@@ -229,8 +229,8 @@ def check_fit(candidate: type, model: type, args: Sequence[object], kwargs: Mapp
     except TypeError as error:
         called = ", ".join([*map(_shorten, args), *(f"{name}={_shorten(value)}" for name, value in kwargs.items())])
         raise TypeError(
-            f"{candidate.__name__} is made as {candidate.__name__}({called}), with what get_init_inputs() returns, but has "
-            f"`def __init__{own}` ({error}): write `def __init__{wanted}` as Model has"
+            f"{candidate.__name__} is made as {candidate.__name__}({called}), with what get_init_inputs() returns, but "
+            f"has `def __init__{own}` ({error}): write `def __init__{wanted}` as Model has"
         ) from None
 
 

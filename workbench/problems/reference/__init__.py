@@ -170,7 +170,7 @@ def run_reference(
 
     TF32 is emulated on every device: cuBLAS does not use it for all shapes. A kernel may truncate each factor of its
     products or round it, and the errors of a few elements by one way say little of those by another. So all four ways
-    are tried, and what is furthest from the exact result is kept. With `disturb`, so are runs with other errors of rounding.
+    are tried, and what is furthest from the exact result is kept. With `disturb`, so are runs with other rounding.
     """
     with torch.no_grad(), _forbid_tf32():
         loading.seed_generators(seed)
@@ -181,17 +181,10 @@ def run_reference(
             RecordedDraws() as record,
         ):
             eager = _run_eager(model, inputs)
-        others = []
+        ways: list[UncompiledMode] = list(map(DisturbedResults, range(DISTURBANCES if disturb else 0)))
         if eager is not None and products.products and sum(value.numel() for value in eager) <= FEW:
-            for ways in OTHER_WAYS:
-                loading.seed_generators(seed)
-                with Tf32Products(*ways):
-                    others.append(_run_eager(model, inputs) or eager)
-        if eager is not None and disturb:
-            for number in range(DISTURBANCES):
-                loading.seed_generators(seed)
-                with DisturbedResults(number):
-                    others.append(_run_eager(model, inputs) or eager)
+            ways += [Tf32Products(*one) for one in OTHER_WAYS]
+        others = [] if eager is None else [_run_eager_in(way, model, inputs, seed) or eager for way in ways]
         widened, values = _widened(model, wide), convert(inputs, wide)
         loading.seed_generators(seed)
         drawn = record.drawn if eager is not None else []
@@ -201,8 +194,7 @@ def run_reference(
             results = tensors_of(widened(*values))
         exact = [before.find(value) for value in results]
     for other in others:
-        assert eager is not None
-        eager = list(map(_worse, eager, other, exact))
+        eager = list(map(_worse, eager or other, other, exact))
     floor = TF32_EPS if precision == "tf32" else torch.finfo(torch.float32).eps
     return Reference(exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor), is_disturbed=disturb)
 
@@ -248,6 +240,14 @@ def _run_eager(model: torch.nn.Module, inputs: Sequence[object]) -> list[torch.T
         raise
     except RuntimeError:  # for example "not implemented for 'Half'"
         return None
+
+
+def _run_eager_in(
+    mode: UncompiledMode, model: torch.nn.Module, inputs: Sequence[object], seed: int
+) -> list[torch.Tensor] | None:
+    loading.seed_generators(seed)
+    with mode:
+        return _run_eager(model, inputs)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """What rounding in another order may do to a result: torch eager with errors of one unit in the last place.
 
-Tiny rows behind a bias leave differences of almost equal numbers. There torch eager's own error says little of that of a
-right kernel: all elements of a row may be rounded alike by chance. Used in workers only: it imports torch.
+Tiny rows behind a bias leave differences of almost equal numbers. There torch eager's own error says little of that of
+a right kernel: all elements of a row may be rounded alike by chance. Used in workers only: it imports torch.
 """
 
 from __future__ import annotations

@@ -139,6 +139,8 @@ def verdict_text(version: Version) -> str:
     ]
     refused = [said.partition(" (")[0] for said in verdict.refuses]  # the verdict itself has the reasons too
     doubts += [f"refuses {', '.join(refused)}"] * bool(refused) + [f"doubt: {said}" for said in verdict.doubts]
+    left_out = [said.partition(" (")[0] for said in verdict.left_out]
+    doubts += [f"left out: inputs of {', '.join(left_out)}"] * bool(left_out)
     return "; ".join(parts + doubts + [*verdict.untested, *(f"disturbed: {doubt}" for doubt in verdict.disturbed)])
 
 

@@ -127,7 +127,8 @@ def why_unsuitable(expected: Expectation, tolerances: Sequence[Tolerance]) -> st
 
 def _is_unsure(exact: torch.Tensor, eager: torch.Tensor) -> bool:
     """Whether an integer result depends on rounding."""
-    return not exact.is_floating_point() and not torch.equal(exact, eager)
+    is_exact = not exact.is_floating_point() and not exact.is_complex()
+    return is_exact and not torch.equal(exact, eager.reshape(exact.shape))
 
 
 def leave_out(folder: Path, place: str) -> None:
