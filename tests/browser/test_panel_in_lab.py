@@ -185,7 +185,7 @@ def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefac
     name = f"reopened_{trusted}.ipynb"
     (server.root / name).write_text(text if trusted else text.replace('"Python 3', '"Some Python 3'))
     open_without_kernel(page, f"{server.url}/lab?reset&token={TOKEN}", name)
-    record = page.locator(".jp-OutputArea-output details", has_text="v3 accepted (hunks 2): keep 256 threads")
+    record = page.locator(".jp-OutputArea-output details", has_text="v3 accepted (hunk 2): keep 256 threads")
     record.wait_for(timeout=STEP_MS)
     assert (
         page.locator(".jp-OutputArea-output details", has_text="v4 rejected: negative values pass through").count() == 1

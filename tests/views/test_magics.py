@@ -44,7 +44,7 @@ def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:
     heeded = run("refine use 64 threads per row, don't worry")
     assert "as asked" in heeded and "does not read this text" not in heeded
     assert "hunk 1" in run("diff")
-    assert "(hunks 1 of v2)" in run("accept v2 --hunks 1")
+    assert "(hunk 1 of v2)" in run("accept v2 --hunks 1")
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
     assert "note: the planner does not read this text" in run("refine make it purple")
@@ -111,7 +111,7 @@ def test_a_problem_that_fails_leaves_no_session(ip: Any, line: str) -> None:
     with pytest.raises(UsageError, match=r"session softmax\S* is closed; %cutegen open softmax"):
         ip.run_line_magic("cutegen", line)
     assert "session" not in ip.user_ns
-    with pytest.raises(UsageError, match="no session is open, so there is no problem"):
+    with pytest.raises(UsageError, match=r"no session is open; the last problem failed, which closed softmax"):
         ip.run_line_magic("cutegen", "generate")
 
 

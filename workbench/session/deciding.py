@@ -75,12 +75,12 @@ class Deciding:
         source = hunk_maths.apply(old.source, new.source, picked)
         if source == new.source:
             return version
-        names = ", ".join(map(str, picked))
-        label = f"v{parent.number} with hunk{'s' * (len(picked) > 1)} {names} of v{version.number}"
+        names = f"{hunk_maths.name_hunks(picked)} of v{version.number}"
+        label = f"v{parent.number} with {names}"
         proposal = Proposal(
             candidate=Candidate(source=hunk_maths.replace_docstring(source, (old.program, new.program), label)),
-            title=f"{version.proposal.title} (hunks {names} of v{version.number})",
-            reason=f"accepted in part: hunks {names}",
+            title=f"{version.proposal.title} ({names})",
+            reason="a person picked these hunks to accept",
             by="person",
             parent=parent.number,
         )

@@ -300,7 +300,7 @@ class View {
     this.searchTree.enable(false);
     this.modelForm.enable(false);
     this.progress.hidden = true;
-    setText(this.status, `The kernel that ran this panel is gone. The session is saved: %cutegen open ${this.model.get("state").session}, then run this cell again.`);
+    setText(this.status, `The kernel that ran this panel is gone. The session is saved: %load_ext workbench and %cutegen open ${this.model.get("state").session}, then run this cell again.`);
   }
 }
 

@@ -24,14 +24,13 @@ from workbench.views.commands.searching import handlers as searching
 from workbench.views.notebook import model_choice
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.plots import energy, roofline
-from workbench.views.plots import profile as profile_plots
 from workbench.views.text import diff as diff_view
 from workbench.views.text import lessons_page, tables
 from workbench.views.text.card_page import explain_no_version, show_card
 from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import MimeBundle
 from workbench.views.text.problem_card import describe_problem
-from workbench.views.text.profile_report import profile_report
+from workbench.views.text.profile_report import profile_plot, profile_report
 from workbench.views.text.rules_page import program_rules, with_rules
 from workbench.views.text.sessions_page import list_sessions
 
@@ -112,7 +111,7 @@ def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     options = {"sections": arguments.sections, "case": arguments.case}
     found = state.session.profile(version.number, arguments.by, again=arguments.again, **options)
-    return profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
+    return profile_plot(version, found, arguments.plot) if arguments.plot else profile_report(version, found)
 
 
 def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:

@@ -21,6 +21,7 @@ from workbench.records import Decision, Event, Profile, Version
 from workbench.session import Session
 from workbench.views.notebook import model_choice, search_view, view_model
 from workbench.views.notebook.messages import LogEntry, Message, read_count, read_indices, read_number, read_reference
+from workbench.views.text.diagnosis import describe_wrong
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
 DECISIONS = ("accept", "reject", "undo", "model", "planner")
@@ -303,7 +304,7 @@ class SessionController:
             version = session.version(read_reference(message.get("version")) or "latest")
             if name == "profile":
                 found = self._profiles[version.number] = session.profile(version.number)
-                return f"v{version.number}: {found.summary}"
+                return f"{describe_wrong(version) or f'v{version.number}'}: {found.summary}"
             session.test(version.number)
         else:
             self._note = ""

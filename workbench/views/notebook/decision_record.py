@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import itertools
 
+from workbench.analysis.hunks import name_hunks
 from workbench.records import Decision, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
@@ -66,7 +67,7 @@ def _headline(version: Version, against: Version | None) -> str:
     decision = version.decision
     line = f"v{version.number} {view_model.status(version)}"
     if decision and decision.hunks is not None:
-        line += f" (hunks {', '.join(map(str, decision.hunks)) or 'none'})"
+        line += f" ({name_hunks(decision.hunks)})"
     if decision and decision.reason:
         line += f": {decision.reason}"
     return line + (f" — compared with v{against.number}" if against else " — the first version")

@@ -294,10 +294,7 @@ def profile_table(version: Version, made: Profile | None = None) -> ProfileTable
     ]
     empty = "not tested yet" if trial is None else "no counters: this trial did not run on the emulator"
     note = made.summary if made else "" if rows else empty
-    if trial is not None and not trial.verdict.correct:
-        note = "; ".join(
-            filter(None, [f"v{version.number} is NOT CORRECT: these are the counts of a wrong kernel", note])
-        )
+    note = "; ".join(filter(None, [diagnosis.describe_wrong(version), note]))
     return {"rows": rows, "kernels": [_kernel_row(build, made) for build in builds], "note": note}
 
 

@@ -146,6 +146,7 @@ def _head(version: Version, found: Diagnosis, faster: Version | None) -> list[st
     place = "on" if found.provenance == "measured" else "for"
     where = f"{found.provenance} {place} {found.device}" + (f", case {found.case}" if found.case else "")
     lines = [f"v{version.number} is bound by {found.bottleneck} ({where})"]
+    lines += [f"  {wrong}"] if (wrong := describe_wrong(version)) else []
     stages = f"  the problem's own limit: {found.analytic}; this kernel's counters: {found.measured}"
     lines.append(stages + (f" ({found.note})" if found.note else ""))
     if found.seconds is not None:
@@ -158,6 +159,13 @@ def _head(version: Version, found: Diagnosis, faster: Version | None) -> list[st
     elif not found.advice:
         lines.append(f"  No probe found a cause; look at the counters: %cutegen profile v{version.number}")
     return lines
+
+
+def describe_wrong(version: Version) -> str:
+    """That what is counted and timed is of a wrong kernel; "" for a version that is correct or was not tested."""
+    if not version.trials or version.trials[-1].verdict.correct:
+        return ""
+    return f"v{version.number} is NOT CORRECT: its counts and times are those of a wrong kernel"
 
 
 def _skipped(found: Diagnosis) -> str:
