@@ -224,7 +224,7 @@ def test_a_kernel_by_hand_with_its_own_numbers_is_tested_at_all_sizes(tmp_path: 
         assert by_hand.trials[-1].verdict.correct, by_hand.trials[-1].verdict
         other = session.edit(text.replace("128256", "128000"))
         failure = other.trials[-1].verdict.failure
-        assert failure is not None and "ModelNew(fc_n0=4096, fc_n1=128256)" in failure.message
+        assert failure is not None and "fc_n0=4096, fc_n1=128256)` as Model has" in failure.message
 
 
 def test_a_name_makes_a_number_a_size() -> None:
