@@ -325,7 +325,7 @@ def test_extents_of_parameters_that_are_numbers_of_the_text_are_named() -> None:
 
 
 def test_numbers_that_forward_is_given_are_named(tmp_path: Path) -> None:
-    """A kernel may have them written in, and no case gives it others."""
+    """A kernel may have them written in, if no case gives it others: defaults that are left out, and what is kept."""
     path = tmp_path / "cache.py"
     path.write_text(
         "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x, pos: int, scale=0.5, name='a'):\n"
@@ -334,6 +334,9 @@ def test_numbers_that_forward_is_given_are_named(tmp_path: Path) -> None:
     facts = inspection.inspect(problems.load(str(path)))
     check = Check(case="shrunk", trial=0, timed=False, passed=True)
     said = coverage.untested_sizes(facts, Outcome(executor="emulator", arch="sm_80", device="H200", checks=(check,)))
+    assert [one for one in said if "forward" in one] == ["forward's argument scale was only tested at 0.5"]
+    kept = inspection.inspect(problems.load(str(path), keep=("pos",)))
+    said = coverage.untested_sizes(kept, Outcome(executor="emulator", arch="sm_80", device="H200", checks=(check,)))
     assert [one for one in said if "forward" in one] == [
         "forward's argument pos was only tested at 100",
         "forward's argument scale was only tested at 0.5",

@@ -150,7 +150,14 @@ def test_the_card_of_a_cache_has_numbers_of_one_case_and_all_arguments(tmp_path:
         card = describe_problem(session)
     assert card.traced == "full"
     assert "slice(k_cache, 1, 1000, 1016)" in [line.call for line in card.operations]
-    assert card.arguments == (("pos", "int", "1000"), ("scale", "float", "0.25"), ("causal", "bool", "True"))
+    assert [line[:3] for line in card.arguments] == [
+        ("pos", "int", "1000"),
+        ("scale", "float", "0.25"),
+        ("causal", "bool", "True"),
+    ]
+    others = [case.values for case in card.cases if case.name.startswith("numbers")]
+    assert others == ["pos = 625, scale = 0.109375", "pos = 1007, scale = -0.25"]
+    assert [line[3] for line in card.arguments] == ["varied: also 625, 1007", "varied: also 0.109375, -0.25", ""]
     sizes = {size.name: size for size in card.sizes}
     lengths = {case.name: dict(case.sizes)["maxlen"] for case in card.cases if case.name != "full"}
     assert lengths.pop("odd") == 1280 and set(lengths.values()) == {1024}  # the reference writes from row 1000 on
