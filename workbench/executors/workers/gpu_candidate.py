@@ -20,7 +20,7 @@ from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import NUMBERS, input_seed
 from workbench.executors.workers import effects
 from workbench.executors.workers.inputs.initial_state import draw_caches, draw_constants
-from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, load_case, validate
+from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, load_case, validate, validate_tensors
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory
 from workbench.problems import loading
 from workbench.problems.results import flatten_result
@@ -135,7 +135,7 @@ class Runner:
         """Hand over the outputs of the last trial, or of one call of the last sample."""
         if not self.values:
             self._check_inputs(call)
-        values = self.values or validate(
+        values = self.values or validate_tensors(
             self.job, self.case, dict(zip(self.names, self._timer.outputs[call], strict=True))
         )
         shared_tensors.write(self.folder / "scratch" / OUTPUTS, values)

@@ -156,7 +156,21 @@ def validate(
         raise _reject("wrong_outputs", f"ModelNew.forward returns {many}; the reference returns {wanted}")
     if kinds:
         raise _reject("wrong_outputs", *kinds)
-    tensors: list[torch.Tensor] = []
+    return validate_tensors(job, name, found, count_unwritten, any_strides)
+
+
+def validate_tensors(
+    job: Job,
+    name: str,
+    found: Mapping[str, torch.Tensor],
+    count_unwritten: Callable[[torch.Tensor], int] = lambda _: 0,
+    any_strides: bool = False,
+) -> list[torch.Tensor]:
+    """The outputs by name as `validate` returns them, if shapes and dtypes are those of the reference.
+
+    Raises `Rejected`.
+    """
+    expected, tensors = find_case(job, name).outputs, list[torch.Tensor]()
     for spec in expected:
         which = spec.output_title if len(expected) > 1 else "the output"
         tensor = _check_form(found[spec.name], spec, which, name, any_strides)
