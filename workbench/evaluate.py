@@ -80,6 +80,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         ),
         refuses=coverage.refused_inputs(job.facts, outcome),
         untested=coverage.untested_sizes(job.facts, outcome),
+        left_out=outcome.left_out,
         tested=coverage.tested_inputs(job.facts, outcome),
         refused=integrity.refusal_reason(outcome, bound, timed.seconds)
         or ("" if job.allow_torch else integrity.torch_refusal(outcome, job.facts.work)),
@@ -156,8 +157,7 @@ def _failure(job: Job, outcome: Outcome) -> Failure | None:
     error = next((finding for finding in outcome.findings if finding.severity == "error"), None)
     if error is not None:
         return Failure(stage="run", kind=error.kind, message=error.message, line=error.line)
-    task = job.facts.degeneracies, job.facts.given
-    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches, *task)
+    wrong = wrong_result(outcome.checks, outcome.unmapped_parameters, outcome.launches, job.facts)
     if wrong is not None:
         return wrong
     if not outcome.checks:

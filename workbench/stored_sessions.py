@@ -157,8 +157,14 @@ def outline(folder: Path) -> Outline:
         versions=len(versions),
         best_s=best_s,
         provenance=provenance,
-        used=datetime.datetime.fromtimestamp((folder / trust.DATABASE).stat().st_mtime, datetime.UTC),
+        used=datetime.datetime.fromtimestamp(_find_last_write(folder), datetime.UTC),
     )
+
+
+def _find_last_write(folder: Path) -> float:
+    """The time of the last write: while a session is open, its newest rows are in the file beside its database."""
+    files = folder / trust.DATABASE, folder / f"{trust.DATABASE}-wal"
+    return max(file.stat().st_mtime for file in files if file.is_file() and file.stat().st_size)
 
 
 def why_not_run(folder: Path) -> str:

@@ -38,6 +38,14 @@ display({{"application/vnd.plotly.v1+json": own}}, raw=True)
 """
 
 
+CUT = """() => {
+    const panel = document.querySelector('.cutegen-panel');
+    const right = panel.getBoundingClientRect().right;
+    return [...panel.querySelectorAll('.cg-tools button, .cg-tools input')].filter(
+        (one) => one.checkVisibility() && one.getBoundingClientRect().right > right).map((one) => one.textContent);
+}"""
+
+
 def accept_first(page: Any) -> None:
     click(page, "Generate")
     version_status(page, 1, "pending")
@@ -46,7 +54,7 @@ def accept_first(page: Any) -> None:
     wait_status(page, "v1 correct")
     click(page, "Accept v1")
     version_status(page, 1, "accepted")
-    click(page, "Undo")
+    click(page, "Undo v1")
     version_status(page, 1, "pending")
     click(page, "Accept v1")
     version_status(page, 1, "accepted")
@@ -104,6 +112,10 @@ def test_panel_through_the_loop(browser_page: Any, server: Any, artefacts: Path)
     theme(page, "JupyterLab Dark High Contrast")
     assert serious_violations(page, ".cutegen-panel") == []
     theme(page, "JupyterLab Light")
+    size = page.viewport_size
+    page.set_viewport_size({"width": 700, "height": 1100})
+    assert page.evaluate(CUT) == []
+    page.set_viewport_size(size)
 
     save(page)
     open_notebook(page, server.lab("panel.ipynb", ""))
@@ -173,7 +185,7 @@ def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefac
     name = f"reopened_{trusted}.ipynb"
     (server.root / name).write_text(text if trusted else text.replace('"Python 3', '"Some Python 3'))
     open_without_kernel(page, f"{server.url}/lab?reset&token={TOKEN}", name)
-    record = page.locator(".jp-OutputArea-output details", has_text="v3 accepted (hunks 2): keep 256 threads")
+    record = page.locator(".jp-OutputArea-output details", has_text="v3 accepted (hunk 2): keep 256 threads")
     record.wait_for(timeout=STEP_MS)
     assert (
         page.locator(".jp-OutputArea-output details", has_text="v4 rejected: negative values pass through").count() == 1

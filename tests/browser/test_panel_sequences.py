@@ -114,7 +114,7 @@ def press(page: Any, rng: random.Random, name: str) -> None:
         return
     panel = page.locator(".cutegen-panel")
     button = panel.locator(f"button.cg-{name.lower()}")
-    if name not in ("Accept", "Reject"):  # their labels change
+    if name not in ("Accept", "Reject", "Undo"):  # their labels change
         button = panel.get_by_role("button", name=name, exact=True)
     button.evaluate("button => button.click()")  # also if it is disabled, for which a person's click does not wait
 
@@ -141,6 +141,10 @@ def move(page: Any, rng: random.Random, twin: Session) -> str:
     after = page.evaluate(LOOK)
     if name in BUTTONS and before[name]:
         assert after["error"] == refused, (name, before, after)
+    if name in ("Accept", "Reject") and before[name] and not refused:  # the next key is about no other version
+        assert after["shown"] == (len(twin.versions) if "hunks" in before[name] else before["shown"])
+    if name == "Undo" and before[name]:
+        assert before[name] == f"Undo v{after['shown']}"
     statuses = {
         version.number: version.decision.participle if version.decision else "pending" for version in twin.versions
     }

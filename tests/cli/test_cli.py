@@ -582,6 +582,24 @@ def test_help_is_a_command_too(words: list[str], usage: str, capsys: pytest.Capt
     assert ended.value.code == 0 and capsys.readouterr().out.startswith(usage)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["problem", "softmax", "--set", "h"],
+            "cutegen problem: argument --set: 'h' is not name=value; see cutegen problem --help",
+        ),
+        (["run"], "cutegen run: "),
+        (["nothing"], "cutegen: argument COMMAND: invalid choice: 'nothing'"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, *(["--steps", "no"] if words == ["run"] else [])])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.count("\n") == 1 and told.startswith(said)
+
+
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     heavy = ("torch", "cutlass", "numpy", "pandas", "plotly", "IPython", "openai", "workbench.session")
     source = (

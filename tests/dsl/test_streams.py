@@ -231,8 +231,10 @@ def test_the_driver_is_given_the_current_stream(
         model = module.ModelNew()
         streams = [torch.cuda.Stream(), torch.cuda.Stream()]
         for stream in streams:  # compiled on the first, only launched on the second
+            stream.wait_stream(streams[0])  # some write a running mean
             with torch.cuda.stream(stream):
                 model(*tensors)
+        torch.cuda.current_stream().wait_stream(streams[1])
         model(*tensors)
     assert seen == [streams[0].cuda_stream] * count + [streams[1].cuda_stream] * count + [0] * count
 

@@ -14,6 +14,8 @@ from workbench.emulator.execution.launch import DeviceLimits, GlobalMemory, Grid
 from workbench.emulator.execution.machine import Machine, pick_spread
 from workbench.emulator.ptx import instruction_table
 from workbench.emulator.timing import cache_model, cta_timeline
+from workbench.emulator.timing.cache_model import OWNER, AddressMap, Cache
+from workbench.emulator.timing.traffic import Memory
 from workbench.records import Launch
 
 
@@ -142,3 +144,20 @@ def test_where_the_host_has_a_tensor_does_not_matter() -> None:
             here.map(here.starts[n]) % 512 == 0
         )
     assert here.map(here.starts[1]) - here.map(here.starts[0]) == 1024
+
+
+def test_skipped_loads_stay_with_their_cta() -> None:
+    """Rows that are not aligned load 3 and 1 sectors of two CTAs, then 2 and 2: such periods are no pairs."""
+    second = 1 << OWNER
+    for one, two, paired in (
+        ([0, 1, 2, second], [4, 5, second + 4, second + 5], False),
+        ([0, 1, second, second + 1], [4, 5, second + 4, second + 5], True),
+    ):
+        memory = Memory(Cache(2, 1 << 14), Cache(2, 1 << 16), AddressMap((), ()))
+        marks = []
+        for keys in (one, two):
+            marks.append(memory.take_mark())
+            memory._load_from_l2(np.array(keys), False)
+        memory.extrapolate(marks, 100)
+        assert memory.l2_missed == (8 + 4 * 100 if paired else 8 + 8 * 100 // 2)
+        assert len(memory.beyond) > 2 if paired else memory.untouched

@@ -560,7 +560,7 @@ def test_a_verdict_states_both_errors(
         trials=(Trial(outcome=outcome, verdict=verdict, at=""),),
     )
     assert verdict.correct == passes
-    assert re.search(r"\(largest error \de[+-]\d+, torch eager's \de[+-]\d+\)", tables.verdict(version).text)
+    assert re.search(r"; largest error \de[+-]\d+, torch eager's \de[+-]\d+", tables.verdict(version).text)
 
 
 def test_a_few_elements_of_a_row_that_an_activation_made_small_may_have_the_error_of_its_sums() -> None:

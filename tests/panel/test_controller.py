@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench import Session, problems
-from workbench.records import Candidate, Proposal, Version
+from workbench.records import Candidate, Decision, Proposal, Version
 from workbench.views.notebook import decision_record, view_model
 from workbench.views.notebook.controller import get_controller
 from workbench.views.notebook.panel import Panel
@@ -104,6 +104,37 @@ def test_a_command_that_the_page_sends_again_is_confirmed_and_done_once(
     assert confirmed == [{"received": "page-1"}, {"received": "page-1"}, {"received": "page-2"}]
     assert [message["id"] for message in undone] == ["page-1", "page-2"]
     panel.close()
+
+
+def test_a_decision_stays_at_its_version_and_undo_names_what_it_takes_back(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path, executor="replay") as made:
+        first, second = made.generate(), made.refine("", "planner")
+        assert first is not None and second is not None
+        panel = Panel(made)
+
+        def send(command: str, version: Version | None = None, **values: object) -> str:
+            about = {} if version is None else {"version": version.number, "sourceHash": version.source_hash}
+            panel._on_message(panel, {"command": command, "session": made.name, **about, **values}, [])
+            wait_for(lambda: panel.controller._decisions.submit(bool).result() is False)
+            wait_for(lambda: not panel.live["busy"])
+            return panel.live["message"]["text"]
+
+        assert panel.state["undo"] is None
+        send("select", first)
+        assert send("accept", first) == "v1 accepted; v2 is waiting for a decision (Alt+Shift+N shows it)"
+        assert panel.state["shown"] == 1 and panel.state["undo"] == {"version": 1, "what": "accepted"}
+        assert send("next") == "v2 is waiting for a decision" and panel.state["shown"] == 2
+        assert send("reject", second) == "v2 rejected" and panel.state["shown"] == 2
+        send("select", first)
+        assert panel.state["undo"] == {"version": 2, "what": "rejected"}
+        assert send("undo") == "taken back: v2 rejected" and panel.state["shown"] == 2
+        assert [row["status"] for row in panel.state["versions"]] == ["accepted", "pending"]
+        version, against, undone = panel.controller.last_decision()
+        assert (version.number, against, undone.participle) == (2, None, "rejected")
+        assert panel.live["log"][-1]["message"] == "v2 taken back"
+        made.reject(2, "in a cell")
+        assert panel.live["message"]["text"] == "v2 rejected: in a cell" and panel.state["shown"] == 2
+        panel.close()
 
 
 def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_path: Path) -> None:
@@ -196,7 +227,7 @@ def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_pa
     shown = panel.state
     assert len(shown["versions"]) == 2
     panel._on_message(panel, {"command": "hello"}, [])
-    assert panel.live["closed"] and panel.live["message"] == {"kind": "info", "text": ""} and panel.state == shown
+    assert panel.live["closed"] and panel.live["message"]["kind"] == "info" and panel.state == shown
     panel.close()
 
 
@@ -238,6 +269,21 @@ def test_blocks_hold_every_line_of_both_sides_in_order(old: list[str], new: list
             i, k = i + len(block["old"]), k + len(block["new"])
     if old != new:
         assert (i, k) == (len(old), len(new))
+
+
+def test_record_says_what_was_taken_back(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, str]] = []
+
+    class Output:
+        def update(self, bundle: dict[str, str], **_: object) -> None:
+            shown.append(bundle)
+
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: Output())
+    record = decision_record.DecisionRecord(session)
+    taken_back = Decision(kind="accept", version=1, source_hash="", at="")
+    record.add_decision(session, version(1, None), None, taken_back)
+    assert shown[0]["text/plain"] == "v1 pending: taken back that it was accepted"
+    assert "taken back that it was accepted" in shown[0]["text/html"]
 
 
 def test_record_shows_sources_as_text_only() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from pathlib import Path
 
 import pytest
@@ -215,12 +216,12 @@ def test_the_arguments_of_a_call_are_those_that_were_given() -> None:
     problem = problems.load(str(FOLDER / "own_dataclass.py"))
     module = loading.load_module(problem)
     made = module.get_inputs()
-    inputs, call = read_call(made, {})
+    inputs, call = read_call(made, inspect.signature(module.Model().forward).parameters)
     (q, cache), kwargs = call.restore(inputs)
     assert q is made[0] and not kwargs
     assert type(cache) is module.KVCache and cache is not made[1]
     assert cache.keys is made[1].keys and cache.length == 1024
-    assert call.names == ("argument0", "argument1.keys", "argument1.values", "argument1.length")
+    assert call.names == ("q", "cache.keys", "cache.values", "cache.length")
 
 
 class Nested(torch.nn.Module):
@@ -233,7 +234,7 @@ class Nested(torch.nn.Module):
 
 
 def test_a_copy_of_an_adapted_model_has_its_own_parameters() -> None:
-    inputs, call = read_call([[torch.ones(3), torch.ones(3)]], {})
+    inputs, call = read_call([[torch.ones(3), torch.ones(3)]], inspect.signature(Nested().forward).parameters)
     model = adapt(Nested(), call, returns_nothing=False)
     other = copy.deepcopy(model)
     with torch.no_grad():

@@ -306,3 +306,32 @@ def test_random_numbers_that_torch_draws_open_with_a_note(forward: str) -> None:
     facts = inspection.inspect(problem("n = 64", forward, "torch.rand(n, n)"))
     assert [item.kind for item in facts.degeneracies] == ["random"]
     assert "same calls of torch" in facts.degeneracies[0].message
+
+
+def test_the_empty_case_has_no_results_that_only_torch_leaves_out() -> None:
+    """Without input channels torch's convolution has no output channels; a kernel may return the bias then."""
+    text = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, channels, filters):
+        super().__init__()
+        self.conv = nn.Conv1d(channels, filters, 1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+batch, channels, filters, size = 2, 16, 32, 16
+
+
+def get_inputs():
+    return [torch.randn(batch, channels, size)]
+
+
+def get_init_inputs():
+    return [channels, filters]
+"""
+    empty = next(case for case in inspection.inspect(problems.load(text)).cases if case.name == "empty")
+    assert empty.inputs[0].shape == (0, 16, 16) and empty.outputs[0].shape == (0, 32, 16)

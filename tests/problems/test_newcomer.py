@@ -20,9 +20,12 @@ QUICK = ("qkv_split",)
 B16, F16, F32, I64 = "bfloat16", "float16", "float32", "int64"
 EXPECTED = {
     "add_layernorm": Expected(
-        sizes="x_0=16 x_1=257 x_2=1280 residual_2=1280",
-        ties=("x_1=residual_1", "x_0=residual_0"),
-        kept=("x_2", "residual_2"),
+        sizes="x_0=16 x_1=257 x_2=1280",
+        ties=(
+            "x_2=residual_2=ln_n0",
+            "x_1=residual_1",
+            "x_0=residual_0",
+        ),
         inputs=(
             F32,
             F32,
@@ -34,7 +37,7 @@ EXPECTED = {
     ),
     "batchnorm_train": Expected(
         sizes="x_0=32 x_1=96 x_2=501",
-        kept=("x_1",),
+        ties=("x_1=bn_n0",),
     ),
     "contrastive": Expected(
         sizes="image_features_0=1024 image_features_1=512 text_features_0=1536",
@@ -58,8 +61,8 @@ EXPECTED = {
         ),
     ),
     "depthwise": Expected(
-        sizes="x_0=16 x_1=144 x_2=56 x_3=56",
-        kept=("x_1",),
+        sizes="x_0=16 x_1=144 x_2=56 x_3=56 pw_n1=32",
+        ties=("x_1=dw_n0=dw_n1=dw_n4=bn_n0=pw_n0",),
     ),
     "dict_outputs": Expected(
         sizes="hidden_states_0=32 hidden_states_1=128 hidden_states_2=768 num_labels=9",
@@ -90,11 +93,11 @@ EXPECTED = {
         outputs=(B16,),
     ),
     "geglu": Expected(
-        sizes="hidden_0=2 hidden_1=4096 hidden_2=320",
+        sizes="hidden_0=2 hidden_1=4096 hidden_2=320 ff_n1=1280",
         precision="fp16",
-        kept=("hidden_2",),
         inputs=(F16,),
         outputs=(F16,),
+        ties=("hidden_2=ff_n0",),
     ),
     "gqa": Expected(
         sizes="q_1=32 q_2=1024 q_3=128 k_1=8 k_2=1024",
@@ -109,15 +112,15 @@ EXPECTED = {
         outputs=(B16,),
     ),
     "helper_package": Expected(
-        sizes="x_0=1000 x_1=640",
-        kept=("x_1",),
+        sizes="x_0=1000 x_1=640 up_n1=1600",
+        ties=("x_1=up_n0",),
     ),
     "int8_linear": Expected(
-        sizes="x_0=3 x_1=333 x_2=2048",
+        sizes="x_0=3 x_1=333 x_2=2048 lin_n1=1536",
         precision="bf16",
-        kept=("x_2",),
         inputs=(B16,),
         outputs=(B16,),
+        ties=("x_2=lin_n0",),
     ),
     "masked_cumsum": Expected(
         sizes="attention_mask_0=128 attention_mask_1=3000",

@@ -159,3 +159,34 @@ def test_products_of_complex_numbers_have_no_kernel() -> None:
     assert not found.program
     assert "of complex numbers" in found.reason
     assert opened.facts.work[-1].flops == 8 * 64 * 32 * 16
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        ("x * 2 if x.max().item() > 3 else x", "forward reads a value out of a tensor here"),
+        ("x * float(x.sum())", "pass the number as an argument of forward"),
+        ("x[x > 0]", r"the shape of this result depends on values \(aten.nonzero"),
+        ("x.unique()", r"keep the shape \(torch.where"),
+    ],
+)
+def test_what_depends_on_values_is_named_with_its_line(tmp_path: Path, forward: str, said: str) -> None:
+    path = write(tmp_path, forward=forward)
+    with pytest.raises(ProblemError, match=said) as refused:
+        inspection.open_problem(problems.load(path))
+    assert str(refused.value).startswith(f"{path}:12: ")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ("X, X", r"get_inputs\(\) returns 2 values, but forward takes \(x, \*, w\)"),
+        ("X", "returns 1 value, but .* by name, as w has to be"),
+        ("[X, X], {'w': X}", r"returns 2 values, but forward takes \(x, \*, w\)"),
+    ],
+)
+def test_inputs_that_forward_does_not_take_are_told_how_to_be_given(tmp_path: Path, inputs: str, said: str) -> None:
+    path = Path(write(tmp_path, forward="x * w", inputs=inputs))
+    path.write_text(path.read_text().replace("forward(self, x)", "forward(self, x, *, w)"))
+    with pytest.raises(ProblemError, match=said):
+        inspection.open_problem(problems.load(str(path)))

@@ -55,7 +55,12 @@ EXPECTED = {
     "mixed_autocast": Expected(ties=("x_1=d",), outputs=B16),
     "mixed_norm": Expected(precision="mixed", ties=("x_1=weight_size",), outputs=B16),
     "mlp_bf16": Expected(precision="bf16", ties=("x_1=d_in",), outputs=B16, dtype="bfloat16"),
-    "mlp_hard_coded": Expected(kept=("x_1",)),
+    "mlp_hard_coded": Expected(
+        ties=(
+            "x_1=fc1_n0",
+            "fc1_n1=fc2_n0",
+        ),
+    ),
     "odd_sizes_transposed": Expected(ties=("x_n0=y_0", "x_n2=y_1")),
     "pairwise": Expected(ties=("a_1=b_1",)),
     "quantise_int8": Expected(precision="bf16", outputs=B16, dtype="bfloat16"),

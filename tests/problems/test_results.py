@@ -29,9 +29,9 @@ class Output:
         ([A, B], ["output0", "output1"], "(*, *)"),
         ((A,), ["output0"], "(*,)"),
         ({"y": A, "mean": B}, ["y", "mean"], "{'y': *, 'mean': *}"),
-        (Output(A), ["hidden"], "{'hidden': *, 'cache': None}"),
-        (Output(A, (B, None)), ["hidden", "cache.0"], "{'hidden': *, 'cache': (*, None)}"),
-        (Pair(A, [B, A]), ["left", "right.0", "right.1"], "{'left': *, 'right': (*, *)}"),
+        (Output(A), ["hidden"], "Output(hidden=*, cache=None)"),
+        (Output(A, (B, None)), ["hidden", "cache.0"], "Output(hidden=*, cache=(*, None))"),
+        (Pair(A, [B, A]), ["left", "right.0", "right.1"], "Pair(left=*, right=(*, *))"),
         ((A, {"k": B}), ["output0", "output1.k"], "(*, {'k': *})"),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_bad_setting_is_one_line(setting: tuple[str, bool | int | float | str]
     ("expression", "inputs", "said"),
     [
         ("torch.relu(y)", "x: f32[4]", "uses 'y'"),
-        ("x", "x: f32[M]", "dimension 'M' has no value"),
+        ("x", "x: f32[M]", "dimension 'M' has no value; give it by --set M=4096"),
         ("x +", "x: f32[4]", "not Python"),
         ("x", "x: f32[4], x: f32[4]", "declared twice"),
         ("x", "x: f32[a-b]", "no dimension"),

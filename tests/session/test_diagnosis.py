@@ -13,7 +13,9 @@ from workbench import Session, problems
 from workbench.errors import UserError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.records import KernelMetrics, Profile, StoredProfile
+from workbench.views.notebook.view_model import advice_view
 from workbench.views.text import report
+from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 
 SLOW = "softmax(x) .threads_per_row(1)"
 
@@ -53,8 +55,29 @@ def test_an_advice_becomes_a_version_and_then_another_one(session: Session) -> N
         assert made.proposal.reason.startswith("probe access_width: a thread moves 4 bytes")
         assert "expect" in made.proposal.reason and "of an access 4 bytes, limit 8 bytes" in made.proposal.reason
     assert first.proposal.candidate.program != second.proposal.candidate.program
+    assert first.proposal.title.startswith("vector 2") and second.proposal.title.startswith("vector 4")
     with pytest.raises(UserError, match=r"no advice 'luck'; it has 1 \w+"):
         session.apply_advice("v1", "luck")
+
+
+def test_nothing_to_gain_is_not_all_that_is_said_where_another_version_is_faster(session: Session) -> None:
+    fast = session.program("softmax(x) .threads_per_row(256) .vector(4)")
+    slow = session.version("v1")
+    assert fast.trials[-1].verdict.time_s < slow.trials[-1].verdict.time_s
+    found = dataclasses.replace(session.diagnose("v1"), room=1.02)
+    told = {
+        number: diagnosis_report(
+            session.version(number),
+            found,
+            notebook_way(slow, session.versions, has_model=False),
+            versions=session.versions,
+        ).text
+        for number in (1, fast.number)
+    }
+    assert f"by the bound; v{fast.number} is faster" in told[1]
+    assert "Nothing to gain here: the bound leaves no room. Change" in told[fast.number]
+    seen = advice_view(slow, found, session.versions, has_model=False)
+    assert f"v{fast.number} is faster" in seen["note"]
 
 
 def test_the_report_shows_the_advice_on_accepted_versions_only(session: Session) -> None:

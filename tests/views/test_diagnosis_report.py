@@ -10,10 +10,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
 from test_directives import ADVICE, FOUND, SOURCE
 
-from workbench.records import Candidate, Measure, Proposal, Version
+from workbench.probes.moving import write_moved
+from workbench.records import Candidate, Decision, Measure, Move, Proposal, Version
 from workbench.views.notebook import view_model
 from workbench.views.plots import measures
-from workbench.views.text.diagnosis import diagnosis_report, file_way, notebook_way
+from workbench.views.text.diagnosis import diagnosis_report, file_way, find_move, notebook_way
 
 
 def version(source: str = SOURCE, program: str | None = None) -> Version:
@@ -23,7 +24,7 @@ def version(source: str = SOURCE, program: str | None = None) -> Version:
 
 def test_an_advice_has_its_line_its_bars_its_gains_and_its_command() -> None:
     shown = diagnosis_report(
-        version(program="softmax(x)"), FOUND, notebook_way(version(program="softmax(x)"), has_model=False)
+        version(program="softmax(x)"), FOUND, notebook_way(version(program="softmax(x)"), (), has_model=False)
     )
     for text in (shown.text, shown.html):
         assert "v3 is bound by memory (counted for H200, case full)" in text and "6x the attainable bound" in text
@@ -37,20 +38,24 @@ def test_texts_are_escaped() -> None:
     hostile = dataclasses.replace(ADVICE, cause="<script>alert(1)</script>", pattern="<img src=x>")
     source = "\n\nvalue = '<b>'\n"
     shown = diagnosis_report(
-        version(source), dataclasses.replace(FOUND, advice=(hostile,)), notebook_way(version(source), has_model=False)
+        version(source),
+        dataclasses.replace(FOUND, advice=(hostile,)),
+        notebook_way(version(source), (), has_model=False),
     )
     assert not any(tag in shown.html for tag in ("<script", "<img", "<b>"))
 
 
 def test_nothing_to_gain_is_said_instead_of_advice() -> None:
-    shown = diagnosis_report(version(), dataclasses.replace(FOUND, room=1.02), notebook_way(version(), has_model=False))
+    shown = diagnosis_report(
+        version(), dataclasses.replace(FOUND, room=1.02), notebook_way(version(), (), has_model=False)
+    )
     assert "Nothing to gain here" in shown.text and "Nothing to gain here" in shown.html
     assert "coalescing" not in shown.text
 
 
 def test_skipped_probes_take_one_line() -> None:
     found = dataclasses.replace(FOUND, skipped=(("a", "not for memory problems"), ("b", "not for memory problems")))
-    shown = diagnosis_report(version(), found, notebook_way(version(), has_model=False))
+    shown = diagnosis_report(version(), found, notebook_way(version(), (), has_model=False))
     assert shown.text.splitlines()[-1] == "not asked: a, b (not for memory problems)"
     assert "<summary>2 probes were not asked</summary>" in shown.html
 
@@ -58,10 +63,33 @@ def test_skipped_probes_take_one_line() -> None:
 def test_the_way_depends_on_the_program_and_the_model() -> None:
     program = version(program="softmax(x) .threads_per_row(32)")
     moved = file_way(program, "softmax")(ADVICE)
-    assert moved.startswith('cutegen test softmax "softmax(x)') and ".vector(" in moved
-    assert file_way(version(), "softmax")(ADVICE) == "by hand, in the file"
-    assert "by hand" in notebook_way(version(), has_model=False)(ADVICE)
-    assert notebook_way(version(), has_model=True)(ADVICE).endswith("--apply coalescing (the model writes it)")
+    assert moved.way.startswith('cutegen test softmax "softmax(x)') and ".vector(" in moved.way
+    assert moved.sets == "vector 2"
+    assert file_way(version(), "softmax")(ADVICE).way == "by hand, in the file"
+    assert "by hand" in notebook_way(version(), (), has_model=False)(ADVICE).way
+    assert notebook_way(version(), (), has_model=True)(ADVICE).way.endswith("--apply coalescing (the model writes it)")
+
+
+def test_what_versions_have_already_is_not_advised_again() -> None:
+    own = version(program="softmax(x) .threads_per_row(32)")
+    decision = Decision(kind="reject", version=4, source_hash="h", at="", reason="reads x twice", by="person")
+    twin = version(program="softmax(x) .vector(2) .threads_per_row(32)")
+    twin = dataclasses.replace(twin, number=4, decision=decision)
+    change = notebook_way(own, (own, twin), has_model=False)(ADVICE)
+    assert change.sets == "vector 4" and change.made == "vector 2 in v4, rejected: reads x twice"
+    shown = diagnosis_report(own, FOUND, notebook_way(own, (own, twin), has_model=False), versions=(own, twin))
+    for text in (shown.text, shown.html):
+        assert "vector 2 in v4, rejected: reads x twice" in text and "vector 4" in text
+    seen = view_model.advice_view(own, FOUND, (own, twin), has_model=False)["top"]
+    assert seen is not None and seen["action"].endswith("(vector 4)") and seen["way"] == "apply"
+    only = dataclasses.replace(ADVICE, moves=(Move(setting="cluster", direction="less"),))
+    assert find_move(own, only, ()) == ("", "", "")
+    programs = [text for _, text in write_moved("softmax(x) .threads_per_row(32)", ADVICE.moves)]
+    every = tuple(dataclasses.replace(version(program=text), number=n) for n, text in enumerate(programs, 4))
+    change = notebook_way(own, every, has_model=False)(ADVICE)
+    assert change.way.startswith("every setting that makes it was tried") and change.made.startswith("vector 2 in v4")
+    seen = view_model.advice_view(own, FOUND, every, has_model=False)["top"]
+    assert seen is not None and "each setting that makes this change was tried (vector 2 in v4" in seen["way"]
 
 
 def test_bars_have_their_limit_as_a_mark() -> None:

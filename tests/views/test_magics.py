@@ -44,7 +44,7 @@ def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:
     heeded = run("refine use 64 threads per row, don't worry")
     assert "as asked" in heeded and "does not read this text" not in heeded
     assert "hunk 1" in run("diff")
-    assert "(hunks 1 of v2)" in run("accept v2 --hunks 1")
+    assert "(hunk 1 of v2)" in run("accept v2 --hunks 1")
     assert "rejected: it isn't any faster" in run("reject v2 it isn't any faster")
     assert "v2" in run("history") and "modelled" in run("roofline") and "sectors / ideal" in run("profile v1")
     assert "note: the planner does not read this text" in run("refine make it purple")
@@ -111,7 +111,7 @@ def test_a_problem_that_fails_leaves_no_session(ip: Any, line: str) -> None:
     with pytest.raises(UsageError, match=r"session softmax\S* is closed; %cutegen open softmax"):
         ip.run_line_magic("cutegen", line)
     assert "session" not in ip.user_ns
-    with pytest.raises(UsageError, match="no session is open, so there is no problem"):
+    with pytest.raises(UsageError, match=r"no session is open; the last problem failed, which closed softmax"):
         ip.run_line_magic("cutegen", "generate")
 
 
@@ -131,6 +131,14 @@ def test_run_on_a_problem_without_a_kernel_says_why(ip: Any) -> None:
     assert "cannot write this" in str(ip.run_cell_magic("cutegen", "problem inverse --executor emulator", cell))
     said = str(ip.run_line_magic("cutegen", "run"))
     assert "the planner has no kernel for" in said and "%%cutegen edit" in said and "no versions yet" not in said
+
+
+def test_explain_takes_the_limits_of_the_sessions_architecture(ip: Any) -> None:
+    program = "explain gemm(a, b) .mma(bf16) .tile(128, 192, 64) .stages(5)"
+    with pytest.raises(UsageError, match="5 stages need 204800 bytes"):
+        ip.run_line_magic("cutegen", program)
+    ip.run_line_magic("cutegen", "problem matmul --precision bf16 --arch sm_90a")
+    assert ".arch(sm_90a)" in ip.run_line_magic("cutegen", program).text
 
 
 def test_explain_has_what_the_command_line_has(ip: Any) -> None:
@@ -251,3 +259,33 @@ def test_help_and_completion(ip: Any) -> None:
     assert "--force" in ip.complete("--", "%cutegen accept --", 18)[1]
     assert "sampled" in ip.complete("sam", "%cutegen profile --by sam", 25)[1]
     assert ip.complete("coal", "%cutegen diagnose --apply coal", 30)[1] == ["coalescing"]
+
+
+OWN = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x, y):
+        return self.drop(torch.relu(x) + y[:4])
+
+def get_inputs():
+    return [torch.randn(4, 256), torch.randn(8, 256)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted", "missing"),
+    [
+        ("", ["precision fp32, train mode", "x_1  256  = y_1", "y_0  8", "bernoulli"], []),
+        ("--precision bf16", ["precision bf16", "bf16  [x_0, x_1]"], ["f32 "]),
+        ("--mode eval", ["eval mode"], ["bernoulli"]),
+        ("--set x_1=64", ["x_1  64  = y_1", "not varied: it was set"], ["[4, 256]"]),
+        ("--keep x_1", ["x_1  256  = y_1", "not varied: it is kept"], []),
+        ("--set y_0=4 --tie x_0=y_0", ["x_0  4    = y_0", "x [4, 256], y [4, 256]"], ["[8, 256]"]),
+    ],
+)
+def test_what_the_options_of_problem_change(ip: Any, options: str, wanted: list[str], missing: list[str]) -> None:
+    card = str(ip.run_cell_magic("cutegen", f"problem {options} --executor emulator", "import torch\n" + OWN))
+    assert not [one for one in wanted if one not in card] and not [one for one in missing if one in card], card

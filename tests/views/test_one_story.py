@@ -12,15 +12,25 @@ import nbformat
 import pytest
 
 from workbench import problems
+from workbench.analysis.hunks import name_hunks
 from workbench.records import Verdict, Version
-from workbench.session import Session
+from workbench.session import DATABASE, Session
+from workbench.stored_sessions import outline
 from workbench.views.notebook import view_model
 from workbench.views.plots import profile as profile_plots
 from workbench.views.text import tables
+from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import format_share, format_times
-from workbench.views.text.profile_report import profile_report
+from workbench.views.text.profile_report import profile_plot, profile_report
 
 WITHIN = 0.01
+TORCH_ONLY = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
 
 
 @pytest.mark.slow
@@ -69,8 +79,49 @@ def test_a_profile_of_a_wrong_version_says_so(tmp_path: Path) -> None:
         assert broken != source
         version = session.edit(broken)
         assert not version.trials[-1].verdict.correct
-        shown = profile_report(version, session.profile(version.number))
-    assert shown.text.startswith("v2 is NOT CORRECT") and "NOT CORRECT" in shown.parts[0].html
+        found = session.profile(version.number)
+        diagnosis = session.diagnose(1)
+        shown = [profile_report(version, found), profile_plot(version, found, "pipes")]
+    for one in shown:
+        assert one.text.startswith("v2 is NOT CORRECT") and "NOT CORRECT" in one.parts[0].html
+    told = diagnosis_report(version, diagnosis, notebook_way(version, (), has_model=False))
+    assert "v2 is NOT CORRECT" in told.text and "v2 is NOT CORRECT" in told.html
+    assert "v2 is NOT CORRECT" in view_model.profile_table(version)["note"]
+
+
+def test_what_is_refused_is_not_to_be_accepted_next(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as session:
+        version = session.edit(TORCH_ONLY)
+    assert version.trials[-1].verdict.correct and version.trials[-1].verdict.refused
+    assert tables.next_step(version, has_model=False) == "%%cutegen edit mends it, %cutegen reject WHY drops it"
+
+
+def test_traffic_below_the_least_bytes_is_explained(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as session:
+        version = session.generate()
+        found = session.profile(version.number)
+        work = next(one for one in session.facts.work if one.case == "full")
+    moved = sum(kernel.dram_read_bytes + kernel.dram_write_bytes for kernel in found.kernels)
+    assert moved < work.least_bytes
+    assert (
+        f"DRAM moves {moved / work.least_bytes:.0%} of the problem's least bytes" in profile_report(version, found).text
+    )
+
+
+def test_a_version_in_part_names_its_hunks_by_ranges() -> None:
+    assert name_hunks((1, 2, 4, 5, 6, 9)) == "hunks 1, 2, 4 to 6, 9" and name_hunks((3,)) == "hunk 3"
+
+
+def test_the_list_of_sessions_knows_the_last_write_of_an_open_one(tmp_path: Path) -> None:
+    import os
+
+    with Session.create("relu", root=tmp_path, executor="replay", name="s") as session:
+        for name in (DATABASE, f"{DATABASE}-wal"):
+            os.utime(session.folder / name, (0, 0))
+        assert outline(session.folder).used.year == 1970
+        session.generate()
+        assert (session.folder / DATABASE).stat().st_mtime == 0
+        assert outline(session.folder).used.year > 1970
 
 
 def test_an_interval_does_not_begin_at_its_own_time(tmp_path: Path) -> None:
@@ -85,8 +136,8 @@ def test_an_interval_does_not_begin_at_its_own_time(tmp_path: Path) -> None:
     trial = dataclasses.replace(version.trials[-1], verdict=at_least)
     line = tables.verdict(dataclasses.replace(version, trials=(trial,))).text
     assert "and not less, limited by" in line and "90 % between" not in line.split("energy")[0]
-    assert "predicted: no gain that the time model knows of" in tables.verdict(_predicting(version, 1.0)).text
-    assert "predicted: 2.00x (modelled)" in tables.verdict(_predicting(version, 2.0)).text
+    assert "expected before it was compiled: no gain (by" in tables.verdict(_predicting(version, 1.0)).text
+    assert "expected before it was compiled: 2.00x (by" in tables.verdict(_predicting(version, 2.0)).text
 
 
 def test_the_history_names_what_is_refused_and_the_verdict_says_why(tmp_path: Path) -> None:

@@ -24,7 +24,12 @@ def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
             found.append(f"{_title(size)} {_verb(size)} only tested at {values.pop()}")
     for value, extents in fixed_extents(facts).items():
         found.append(f"{', '.join(extents)} {'were' if len(extents) > 1 else 'was'} only tested at {value}")
-    known = {str(size.value) for size in facts.sizes} | {one.name for one in facts.given if one.others}
+    others = {
+        one.name
+        for one in facts.given
+        if any(dict(case.settings).get(one.key, one.value) != one.value for case in cases)
+    }
+    known = {str(size.value) for size in facts.sizes} | others
     for name, kind, text in facts.plain_arguments:
         if kind in ("int", "float") and not known.intersection((name, text)):
             found.append(f"forward's argument {name} was only tested at {text}")
@@ -40,7 +45,7 @@ def fixed_extents(facts: Facts) -> dict[int, tuple[str, ...]]:
     found: dict[int, tuple[str, ...]] = {}
     for spec in facts.parameters:
         for axis, (extent, at_full) in enumerate(zip(spec.shape, full.get(spec.name, ()), strict=False)):
-            follows = f"{spec.name}[{axis}]" in known or any(extent % value == 0 for value in varied)
+            follows = f"{facts.state_label(spec.name)}[{axis}]" in known or any(extent % value == 0 for value in varied)
             if extent == at_full and extent >= SMALL and extent not in said and not follows:
                 found[extent] = (*found.get(extent, ()), f"{spec.name}[{axis}]")
     return found

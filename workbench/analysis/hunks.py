@@ -22,6 +22,18 @@ class Hunk:
     new: tuple[str, ...]
 
 
+def name_hunks(numbers: Collection[int]) -> str:
+    """Hunks by their numbers in words: "hunk 2", "hunks 1, 2, 4 to 17"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    said = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"hunk{'s' if len(numbers) != 1 else ''} {', '.join(said) or 'none'}"
+
+
 def hunks(old: str, new: str) -> tuple[Hunk, ...]:
     """The differences in order. At least one equal line separates neighbours."""
     a, b = old.splitlines(keepends=True), new.splitlines(keepends=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from workbench.cli import loop, profiling, sessions, tools
 from workbench.views.commands.all_commands import COMMANDS
@@ -55,9 +56,17 @@ FUNCTIONS: Mapping[str, CommandFunction] = {
 }
 
 
+class ShellParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, which names the command's help."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with status 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all shell commands. Each sets its function as `arguments.function`."""
-    parser = argparse.ArgumentParser(
+    parser = ShellParser(
         prog="cutegen",
         description="Step a generate-test-refine loop for CuTe DSL kernels, with or without a GPU.",
         epilog="exit status: 0 success, 1 not correct, 2 usage or unavailable, 3 correct with a doubt, 130 stopped",

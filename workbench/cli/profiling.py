@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 def profile(arguments: argparse.Namespace) -> int:
     """Profile a candidate file, or a version of a stored session."""
     from workbench.profilers.recorded import compact
-    from workbench.views.plots import profile as profile_plots
-    from workbench.views.text.profile_report import profile_report
+    from workbench.views.text.profile_report import profile_plot, profile_report
 
     for name in arguments.by.split("+"):  # refused before the problem is inspected, unless a session may keep a profile
         plugins.load("profiler", name, check=not arguments.session)
     with _open_version(arguments) as (session, version):
         options = {"sections": arguments.sections, "case": arguments.case}
         found = session.profile(version.number, arguments.by, again=arguments.again, **options)
-        made = profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
+        made = profile_plot(version, found, arguments.plot) if arguments.plot else profile_report(version, found)
         echo(str(made))
         if arguments.html:
             _write_page(arguments.html, f"profile of v{version.number}", made)
@@ -65,11 +64,12 @@ def diagnose(arguments: argparse.Namespace) -> int:
         version = session.version(version.number)
         command = f"cutegen diagnose --session {session.name} --version v{version.number} --apply"
         way = (
-            session_way(version, command, has_model=session.has_model)
+            session_way(version, session.versions, command, has_model=session.has_model)
             if arguments.session
             else file_way(version, arguments.spec)
         )
-        made = diagnosis_report(version, found, way, program_rules(version, session.problem))
+        rules = program_rules(version, session.problem)
+        made = diagnosis_report(version, found, way, rules, session.versions)
         echo(str(made))
         if arguments.html:
             _write_page(arguments.html, f"diagnosis of v{version.number}", made)

@@ -55,6 +55,7 @@ def emit(program: Program, binding: Binding) -> str:
 
     extra = [line for line in binding.module_names.splitlines() if line]
     imports = [line for line in extra if line.startswith(("import ", "from "))]
+    classes = ["import dataclasses", "from typing import NamedTuple"] if binding.classes else []
     constants = "\n".join(line for line in extra if line not in imports)
     results = [stage.result for stage in program.stages if stage.result]
     builder = Builder(frozenset([*binding.forward_arguments, *results, *_defined_names(constants)]))
@@ -70,7 +71,7 @@ def emit(program: Program, binding: Binding) -> str:
     return write_module(
         builder,
         title=format_program(program),
-        imports=[*imports, *IMPORTS],
+        imports=[*imports, *classes, *IMPORTS],
         constants=constants,
         model=_model_text(binding, "\n".join(forward)),
     )
@@ -130,7 +131,8 @@ def _model_text(binding: Binding, forward: str) -> str:
     unpacking = "".join(f"{name} = {expression}\n" for name, expression in binding.unpacked)
     checks = "".join(check_value(name, value, WRITTEN_IN) for name, value in binding.fixed)
     body = textwrap.indent(checks + unpacking + forward.rstrip(), " " * 8)
-    return f"class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
+    classes = f"{binding.classes}\n\n\n" if binding.classes else ""
+    return f"{classes}class ModelNew(nn.Module):\n{init}\n    def forward({arguments}):\n{body}\n"
 
 
 def _with_super(source: str) -> str:

@@ -88,6 +88,5 @@ class EmulatorExecutor(Executor):
         except ProblemError as error:
             return replace(outcome, failure=Failure(stage="check", kind="no_output", message=str(error)))
         checks = tuple(from_plain(item, Check) for item in reply["checks"])
-        facts = job.facts
-        wrong = wrong_result(checks, outcome.unmapped_parameters, outcome.launches, facts.degeneracies, facts.given)
-        return replace(outcome, checks=checks, failure=wrong)
+        wrong = wrong_result(checks, outcome.unmapped_parameters, outcome.launches, job.facts)
+        return replace(outcome, checks=checks, failure=wrong, left_out=tuple(reply["left_out"]))

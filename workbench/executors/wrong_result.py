@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from workbench.records import Check, Degeneracy, Failure, GivenNumber, Launch
+from workbench.executors.jobs.trials import FAINT, FAINT_ONLY, LARGE
+from workbench.records import Check, Facts, Failure, GivenNumber, Launch
 
 UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
+LARGER = ("", LARGE)  # values that a wrong eps hardly changes
+EPS = "only small values are wrong: is there an eps, as in a norm? compare its value and place with the reference's"
 FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
 
 
@@ -15,14 +18,14 @@ def wrong_result(
     checks: Sequence[Check],
     unmapped_parameters: Sequence[str] = (),
     launches: Sequence[Launch] = (),
-    degeneracies: Sequence[Degeneracy] = (),
-    given: Sequence[GivenNumber] = (),
+    facts: Facts | None = None,
 ) -> Failure | None:
     """The failure of the first failed comparison; None if all passed.
 
     `unmapped_parameters` of the reference have no partner in the candidate, which may be the cause.
-    On the emulator the launches say which lines store. Of the task's `degeneracies` those that a candidate must follow
-    are repeated. Numbers that are `given` to forward may be written into a candidate that is wrong at others.
+    On the emulator the launches say which lines store. `facts` are the problem's: they name several outputs, those of
+    their degeneracies that a candidate must follow are repeated, and numbers that are given to forward may be written
+    into a candidate that is wrong at others.
     """
     failed = [check for check in checks if not check.passed]
     if not failed:
@@ -30,29 +33,45 @@ def wrong_result(
     unasked = [check.of for check in failed if check.unasked]
     if unasked:
         return _unasked_change(unasked, failed[0].case)
-    wrong = failed[0]
+    tiny = _find_tiny_rows(checks)
+    wrong = tiny or failed[0]
     is_one = not wrong.of and not any(check.output for check in checks)  # which of several a line stores is not known
     lines = _storing_lines(launches) if is_one else []
     stored = f"lines {', '.join(map(str, lines))} store to global memory" if len(lines) > 1 else ""
     is_nan = math.isnan(wrong.worst_got or 0.0)
     hint = UNMAPPED + ", ".join(unmapped_parameters) if unmapped_parameters else ""
-    followed = next((item.message for item in degeneracies if item.kind in FOLLOWED), "")
-    message, found = _describe(wrong, failed)
-    if written := _say_written_in(wrong, checks, given):
+    followed = next((item.message for item in (facts.degeneracies if facts else ()) if item.kind in FOLLOWED), "")
+    titles = facts.result_titles if facts else ("result",)
+    message, found = _describe(wrong, failed, titles[wrong.output] if wrong.output < len(titles) else "result")
+    if facts is not None and (written := _say_written_in(wrong, checks, facts.given)):
         message = f"wrong {wrong.of or 'result'} at {wrong.values}; {written} ({wrong.message})"
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
         message=message,
         line=lines[0] if len(lines) == 1 else None,
-        hint="; ".join(part for part in (found, stored, hint, followed) if part),
+        hint="; ".join(part for part in (found, EPS if tiny else "", stored, hint, followed) if part),
     )
 
 
-def _describe(wrong: Check, failed: Sequence[Check]) -> tuple[str, str]:
-    """(message, what is said of the cause) of the comparison `wrong`, one of those that failed."""
+def _find_tiny_rows(checks: Sequence[Check]) -> Check | None:
+    """The failed comparison of inputs with tiny rows if those of larger values at the same sizes passed: it says most.
+
+    Small values are left out of these: a wrong eps shows there too, and as little else.
+    """
+    faint = (check for check in checks if check.values in (FAINT, FAINT_ONLY) and not check.passed and not check.of)
+    for wrong in faint:
+        alike = [one for one in checks if (one.case, one.output, one.of) == (wrong.case, wrong.output, "")]
+        larger = [one.passed for one in alike if one.values in LARGER]
+        if larger and all(larger):
+            return wrong
+    return None
+
+
+def _describe(wrong: Check, failed: Sequence[Check], title: str) -> tuple[str, str]:
+    """(message, what is said of the cause) of the comparison `wrong`, one of `failed`, of the output `title`."""
     values = f" with inputs of {wrong.values}" if wrong.values else ""
-    message = f"wrong {wrong.of or 'result'} at case {wrong.case}{values}: {wrong.message}"
+    message = f"wrong {wrong.of or title} at case {wrong.case}{values}: {wrong.message}"
     if not wrong.untouched:
         return message, wrong.wrong.sentence if wrong.wrong else ""
     untouched = ", ".join(dict.fromkeys(check.of for check in failed if check.untouched))

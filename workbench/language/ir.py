@@ -70,6 +70,7 @@ class Binding:
     unpacked: tuple[tuple[str, str], ...] = ()  # forward argument -> expression of a tensor inside of a parameter
     fixed: tuple[tuple[str, str], ...] = ()  # argument of forward -> the one value for which the kernels are right
     form: str = "*"  # what forward returns, with `*` for each tensor of the last stage: "{'y': *}"
+    classes: str = ""  # definitions of the named tuples and dataclasses in `form`
 
 
 def setting(stage: Stage, name: str, default: object = None) -> object:

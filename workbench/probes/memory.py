@@ -74,7 +74,7 @@ class AccessWidth(KernelProbe):
             profile,
             gain=kernel.gain({"issue": fewer, "L1": fewer, "latency": fewer}),
             cause=f"a thread moves {width:.0f} bytes with an access of at most {WIDE}",
-            action="use vector accesses of 16 bytes: fewer instructions, and more bytes in flight",
+            action="use wider vector accesses, up to 16 bytes each: fewer instructions, and more bytes in flight",
             evidence=(Measure(name="bytes of an access", value=width, limit=NARROW, unit="bytes"),),
             changes=moves(("vector", MORE), ("unroll", MORE)),
             line=worst_line(profile.lines, lambda line: line.sectors or 0.0),

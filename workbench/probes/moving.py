@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from workbench.errors import ProgramError
 from workbench.landscapes import Landscape, Row
 from workbench.landscapes.keys import KEPT, all_settings, distance, strip_settings
 from workbench.language import OPERATIONS, Call, Program, Stage, format_program, parse
-from workbench.records import Move
+from workbench.records import Move, Version
 
 Value = tuple[object, ...]
 ABSENT: Value = ("absent",)
@@ -81,6 +82,30 @@ def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, st
     for move in wanted:
         for text in _variants(parsed, move):
             yield move, text
+
+
+def describe_move(move: Move, before: str, after: str) -> str:
+    """The change of one setting in words: "vector 2 instead of 1"."""
+    old, new = (_values(text, move.setting) for text in (before, after))
+    if not new:
+        return f"without {move.setting}"
+    return f"{move.setting} {new}" + (f" instead of {old}" if old and old != new else "")
+
+
+def _values(program: str, setting: str) -> str:
+    """The values of a setting in all stages of a program; "" if it is not set."""
+    calls: list[Call] = [call for stage in parse(program).stages for call in stage.settings if call.name == setting]
+    return ", ".join("x".join(map(str, call.positional)) for call in calls)
+
+
+def map_programs(versions: Iterable[Version]) -> dict[str, Version]:
+    """Canonical program -> the first version that has it."""
+    found: dict[str, Version] = {}
+    for version in versions:
+        if version.proposal.candidate.program is not None:
+            with contextlib.suppress(ProgramError):  # a check was added since
+                found.setdefault(canonical(version.proposal.candidate.program), version)
+    return found
 
 
 def _variants(program: Program, move: Move) -> list[str]:

@@ -74,7 +74,7 @@ def load(
         source, [name for name, _ in pairs] + [*vary, *keep] + [n for each in tie for n in each]
     )
     check_settings(source, pairs)
-    check_sizes(source, tie=tie, vary=vary, keep=keep)
+    check_sizes(source, pairs, tie=tie, vary=vary, keep=keep)
     return Problem(
         name=name or default,
         source=source,

@@ -23,7 +23,7 @@ from workbench.problems.counting import FlopCount
 from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import returns_nothing
-from workbench.problems.results import as_computable, flatten_result, spec_of, special_form
+from workbench.problems.results import as_computable, flatten_result, spec_of, special_form, special_structure
 from workbench.problems.settings import find_assignments, spread_ties
 from workbench.records import NOTHING, Case, Problem, Settings, TensorSpec, record
 
@@ -56,6 +56,7 @@ class Measured:
     calls: int = 0  # ATen calls
     broadcasts: int = 0  # element-wise calls in which an extent of 1 is broadcast
     form: str = ""  # of the result, see `results.special_form`
+    structure: str = ""  # see `results.special_structure`
     plain_arguments: tuple[tuple[str, str, str], ...] = ()  # as in `Facts`
 
     @property
@@ -150,6 +151,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
                 dtype=counted.dtype,
                 calls=counted.calls,
                 broadcasts=counted.broadcasts,
+                structure=special_structure(result),
                 form=NOTHING if returns_nothing(problem.source) else special_form(result),
                 plain_arguments=loading.plain_arguments(module, problem, inputs),
             )
@@ -286,7 +288,12 @@ def shrink(problem: Problem, full: Measured, search: Search) -> tuple[Settings, 
             f"{_describe_tried(now, pinned)}, or run it on a GPU",
             tuple(now.items()),
         )
-    notes = [f"{name} stays {now[name]}: the reference does not run with half of it" for name in sorted(broken)]
+    whole = sizes(problem)
+    notes = [
+        f"{name} {'stays' if now[name] == whole.get(name) else 'is shrunk no further than'} {now[name]}: "
+        "the reference does not run with half of it"
+        for name in sorted(broken)
+    ]
     notes += (
         [f"the shrunk case is {over:.1f}x the emulator's budget; set sizes with --set name=value for faster steps"]
         if over > 1

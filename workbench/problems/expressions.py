@@ -63,7 +63,7 @@ def from_expression(
             if dim.isidentifier() and dim not in known:
                 raise ProblemError(
                     f"input {title}: dimension {dim!r} has no value; "
-                    f"give it as {dim}=<positive integer>, or write a number"
+                    f"give it by --set {dim}=4096 (in Python: settings={{'{dim}': 4096}}), or write a number"
                 )
             if dim.isidentifier() and (type(known[dim]) is not int or int(str(known[dim])) < 1):
                 raise ProblemError(f"setting {dim}={known[dim]!r}: no size of {title}; legal: whole numbers from 1 on")
@@ -86,7 +86,7 @@ def from_expression(
         arguments=", ".join(names),
         makers="\n".join(lines),
     )
-    check_sizes(source, tie=tie, vary=vary, keep=keep)
+    check_sizes(source, (), tie=tie, vary=vary, keep=keep)
     return Problem(
         name=name,
         source=source,

@@ -16,7 +16,7 @@ from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
 from workbench.problems.inputs.given import list_further, list_given, read_numbers, vary_numbers
-from workbench.problems.inputs.init_arguments import note_arguments, with_init_arguments
+from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
 from workbench.problems.results import spec_of
@@ -95,16 +95,37 @@ def open_problem(problem: Problem) -> Opened:
     (1 / sqrt(size)), that size stays, provided that the others can be shrunk. A problem that is too large for the
     emulator at its smallest sizes has the full case only, and the first note says so.
     """
+    in_init, of_file = list_init_numbers(problem.source)
+    opened = _open_lifted(problem) if of_file else None  # no kernel of one text fits all sizes otherwise
+    if opened is not None:
+        return opened
     try:
-        return _open(problem)
+        opened = _open(problem)
     except cases.TooLarge as error:
-        source = with_init_arguments(problem.source)
-        if source is not None:
-            with contextlib.suppress(ProblemError):
-                opened = _open(dataclasses.replace(problem, source=source))
-                notes = (*opened.facts.notes, note_arguments(opened.facts.init_source))
-                return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, notes=notes))
-        return _open(problem, error)
+        return _open_lifted(problem) or _open(problem, error)
+    if any(not size.varied and size.value in in_init and size.name not in problem.keep for size in opened.facts.sizes):
+        lifted = _open_lifted(problem)
+        if lifted is not None and _count_kept(lifted) < _count_kept(opened):
+            return lifted
+    return opened
+
+
+def _open_lifted(problem: Problem) -> Opened | None:
+    """The problem with the numbers of `Model.__init__` as its arguments; None if it has none or does not open so."""
+    source = with_init_arguments(problem.source)
+    if source is None:
+        return None
+    try:
+        opened = _open(dataclasses.replace(problem, source=source))
+    except ProblemError:
+        return None
+    notes = (*opened.facts.notes, note_arguments(problem.source, source))
+    return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, notes=notes))
+
+
+def _count_kept(opened: Opened) -> int:
+    """How many sizes have one value in all cases."""
+    return sum(not size.varied for size in opened.facts.sizes)
 
 
 def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:
@@ -218,6 +239,7 @@ def _facts_at_full_size(
         notes=(str(error), *said, *note_partial_reads(full.graph, named, "full")),
         full=full.all_specs(),
         form=measured.form,
+        structure=measured.structure,
         plain_arguments=measured.plain_arguments,
     )
 
@@ -265,6 +287,7 @@ def _make_facts(
         full=full.specs(small),
         full_graph=differing,
         form=measured.form,
+        structure=measured.structure,
         plain_arguments=measured.plain_arguments,
         given=given,
     )

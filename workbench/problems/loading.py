@@ -24,6 +24,7 @@ from workbench.errors import ProblemError
 from workbench.problems import with_settings
 from workbench.problems.inputs.adapted import adapt
 from workbench.problems.inputs.arguments import Call, read_call
+from workbench.problems.inputs.init_arguments import check_fit
 from workbench.problems.model_class import returns_nothing
 from workbench.problems.settings import given_settings
 from workbench.records import LONGEST_VALUE, Problem, Scalar, Settings, TensorSpec
@@ -40,6 +41,17 @@ NO_CUDA = (
     "device='cuda', and in forward make tensors with device=x.device"
 )
 
+# torch's exceptions for calls whose course depends on values -> what is said of them, with the call
+DATA_DEPENDENT = {
+    "DataDependentOutputException": (
+        "forward reads a value out of a tensor here ({}: .item(), int(), bool(), an if), so what it computes is not "
+        "known without data: keep it a tensor (torch.where instead of if), or pass the number as an argument of forward"
+    ),
+    "DynamicOutputShapeException": (
+        "the shape of this result depends on values ({}: nonzero, unique, x[mask]), so its size is not known without "
+        "data: keep the shape (torch.where(mask, x, 0)), or let get_inputs() return the indices"
+    ),
+}
 SPARSE = (
     "sparse tensors have no shapes without data here: write the product as "
     "torch.segment_reduce(x[indices] * values[:, None], 'sum', offsets=indptr), of which the planner has a kernel"
@@ -116,11 +128,14 @@ def problem_error(problem: Problem, module: ModuleType, error: Exception, what: 
 
     The place is the innermost line of the problem or of the person's own modules.
     """
+    place = _find_place(problem, module, error)
+    if type(error).__name__ in DATA_DEPENDENT:
+        return ProblemError(f"{place}: {DATA_DEPENDENT[type(error).__name__].format(error)}")
     text = next(iter(str(error).splitlines()), "")
     hint = f"; {SPARSE}" if "compressed tensor" in text or "SparseCsr" in text else ""
     if "cuda" in text.lower() and not torch.cuda.is_available():
         hint = f"; {NO_CUDA}"
-    return ProblemError(f"{_find_place(problem, module, error)}: {what}{type(error).__name__}: {text}{hint}")
+    return ProblemError(f"{place}: {what}{type(error).__name__}: {text}{hint}")
 
 
 def _find_place(problem: Problem, module: ModuleType, error: BaseException) -> str:
@@ -291,23 +306,13 @@ def set_mode(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:
 def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.Module:
     """The model with what `get_init_inputs()` returns: a list, or a dictionary of `__init__`'s arguments.
 
-    Raises `TypeError` if `__init__` lacks one of these.
+    Raises `TypeError` if the `__init__` of a candidate does not take these.
     """
-    arguments = init_from.get_init_inputs()
-    if not isinstance(arguments, dict):
-        return model(*arguments)
-    taken = inspect.signature(model.__init__).parameters.values()
-    names = [one.name for one in taken]
-    missing = (
-        [] if any(one.kind is one.VAR_KEYWORD for one in taken) else [key for key in arguments if key not in names]
-    )
-    if missing:
-        given = ", ".join(f"{name}={arguments[name]!r}" for name in missing)
-        wanted = ", ".join(missing)
-        raise TypeError(
-            f"{model.__name__}.__init__ has to take {wanted}, sizes that get_init_inputs() gives it: {given}"
-        )
-    return model(**arguments)
+    given = init_from.get_init_inputs()
+    args, kwargs = ((), given) if isinstance(given, dict) else (given, {})
+    if model is not init_from.Model:
+        check_fit(model, init_from.Model, args, kwargs)
+    return model(*args, **kwargs)
 
 
 def cast_model(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:

@@ -96,6 +96,18 @@ def _literal_or_none(value: ast.expr) -> ast.expr:
     return value
 
 
+def result_classes(form: str, structure: str) -> str:
+    """The text of the named tuples and dataclasses in the form of a result (`Facts`): a kernel's file has its own."""
+    found = {}
+    for node in ast.walk(ast.parse(form.replace("*", "0"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            is_data = f"dataclass {name}(" in structure
+            head = f"@dataclasses.dataclass\nclass {name}:" if is_data else f"class {name}(NamedTuple):"
+            found[name] = "\n".join([head, *(f"    {one.arg}: object" for one in node.keywords)])
+    return "\n\n\n".join(found.values())
+
+
 def init_source(source: str) -> str:
     """The text of the model's `def __init__`, dedented, and of its methods that this one calls.
 

@@ -8,6 +8,7 @@ of the form, not of the list. A number counts as a tensor of no axes: int64, flo
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -86,16 +87,56 @@ def _items(value: object) -> list[tuple[str | int, object]] | None:
 
 
 def describe_form(result: object) -> str:
-    """The form of a result in which tensors are `*`: `*`, `(*, *)`, `{'y': *, 'cache': None}`; lists as tuples."""
+    """The form of a result in which tensors are `*`: `*`, `(*, *)`, `{'y': *, 'cache': None}`, `Output(y=*)`; lists as
+    tuples.
+    """
     if result is None:
         return "None"
     items = _items(result)
     if items is None:
         return "*"
     parts = [describe_form(item) for _, item in items]
-    if isinstance(result, (tuple, list)) and not hasattr(result, "_fields"):
+    if _kind_of(result) == "tuple":
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    if not isinstance(result, Mapping):
+        given = ", ".join(f"{key}={part}" for (key, _), part in zip(items, parts, strict=True))
+        return f"{type(result).__name__}({given})"
     return "{" + ", ".join(f"{key!r}: {part}" for (key, _), part in zip(items, parts, strict=True)) + "}"
+
+
+def _kind_of(container: object) -> str:
+    """The kind of a container. Lists count as tuples: a caller indexes and unpacks both."""
+    if isinstance(container, Mapping):
+        return "dict"
+    if isinstance(container, (tuple, list)):
+        return "NamedTuple" if hasattr(container, "_fields") else "tuple"
+    return "dataclass"
+
+
+def describe_structure(result: object) -> str:
+    """The containers of a result by kind: `dataclass Output(y=*, cache=None)`; the items of dicts sorted by key."""
+    items = _items(result)
+    if result is None or items is None:
+        return "None" if result is None else "*"
+    kind = _kind_of(result)
+    if kind == "tuple":
+        return f"tuple({', '.join(describe_structure(item) for _, item in items)})"
+    parts = [f"{key}={describe_structure(item)}" for key, item in items]
+    return (
+        f"dict({', '.join(sorted(parts))})" if kind == "dict" else f"{kind} {type(result).__name__}({', '.join(parts)})"
+    )
+
+
+def special_structure(result: object) -> str:
+    """The structure of a result; "" for a tensor, or a tuple or list of several."""
+    structure = describe_structure(result)
+    return "" if not special_form(result) and structure != "tuple(*)" else structure
+
+
+def is_alike(structure: str, other: str) -> bool:
+    """Whether two structures are alike. Classes may have other names: a candidate's file has its own."""
+    one, two = (re.sub(r"\b(NamedTuple|dataclass) \w+", r"\1", text) for text in (structure, other))
+    return one == two
 
 
 def special_form(result: object) -> str:

@@ -251,9 +251,21 @@ def list_arguments(source: str) -> tuple[str, ...]:
     return tuple(one.arg for one in (*plain, *method.args.kwonlyargs, *rest))
 
 
-def check_sizes(source: str, *, tie: tuple[tuple[str, ...], ...], vary: tuple[str, ...], keep: tuple[str, ...]) -> None:
-    """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source."""
-    known = {item.name: item.value for item in find_assignments(source) if type(item.value) is int}
+def check_sizes(
+    source: str,
+    settings: Settings,
+    *,
+    tie: tuple[tuple[str, ...], ...],
+    vary: tuple[str, ...],
+    keep: tuple[str, ...],
+) -> None:
+    """Raise `ProblemError` if a name to tie, to vary or to keep is no whole number of the source, or tied sizes have
+    several values with these settings.
+    """
+    changed = dict(settings)
+    known = {
+        item.name: changed.get(item.name, item.value) for item in find_assignments(source) if type(item.value) is int
+    }
     given = list_arguments(source)  # a number among them may be kept too
     for option, names in (("tie", [name for group in tie for name in group]), ("vary", vary), ("keep", keep)):
         for name in names:

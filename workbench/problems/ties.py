@@ -262,7 +262,7 @@ def _extents(problem: Problem, settings: Settings) -> Extents:
             given = loading.name_tensors(module, problem, inputs)
             found |= {name: tuple(value.shape) for name, value in given.items()}
             state = loading.state_of(fake_model(module.Model, module, problem))
-            found |= {name: tuple(value.shape) for name, value in state.items()}
+            found |= {f"self.{name}" if name in given else name: tuple(value.shape) for name, value in state.items()}
     except Exception:  # the person's code raises what it likes at sizes that it was not written for
         return found
     return found

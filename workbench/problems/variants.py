@@ -289,15 +289,33 @@ def _is_short(search: Search, problem: Problem, at: dict[str, int], part: int = 
 
 
 def _empty_case(problem: Problem, start: dict[str, int], search: Search) -> list[Case]:
-    """The case in which the first size that can be 0 is, with results that are empty."""
+    """The case in which the first size that can be 0 is, with results that are empty along the axes that follow it.
+
+    With no input channels torch's convolution has no output channels either, which no kernel has to imitate.
+    """
     for name in start:
         measured = search.measure(problem, {**start, name: 0})
         if measured is None or not all(0 in spec.shape for spec in measured.case.outputs):
+            continue
+        one, usual = (search.measure(problem, {**start, name: value}) for value in (1, start[name]))
+        if start[name] > 1 and one is not None and usual is not None and not _follow(measured, one, usual):
             continue
         case = _run_or_none(lambda at: real_case(problem, "empty", at), {**start, name: 0})
         if case is not None:
             return [case]
     return []
+
+
+def _follow(empty: Measured, one: Measured, usual: Measured) -> bool:
+    """Whether each output's axes that are empty at a size of 0 differ between its size of 1 and the usual one."""
+    shapes = zip(*([spec.shape for spec in found.case.outputs] for found in (empty, one, usual)), strict=True)
+    return all(
+        before != after
+        for none, first, last in shapes
+        if len(none) == len(first) == len(last)
+        for extent, before, after in zip(none, first, last, strict=True)
+        if extent == 0
+    )
 
 
 def _is_bound(problem: Problem, start: dict[str, int], name: str) -> bool:

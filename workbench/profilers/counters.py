@@ -30,6 +30,7 @@ from workbench.records import (
 )
 
 WASTE = 1.2  # ratio of sectors or wavefronts to the ideal that is reported (KernelPro's trigger for uncoalesced access)
+NEARLY = 0.999  # share of the least bytes below which the rest is explained
 LOW_OCCUPANCY = 0.5  # KernelPro's trigger for the occupancy limiter
 
 
@@ -83,6 +84,7 @@ def _assemble(
     found = [(launch, launch_occupancy(launch, builds.get(launch.kernel), device)) for launch in outcome.launches]
     occupancy = tuple((launch.kernel, resident.fraction, resident.limiter) for launch, resident in found)
     limits = _limits(outcome, full) if full is not None and outcome.full_launches else ()
+    kernels = _share_out_time(_kernels(outcome, builds, device, work), outcome.launches, builds, device, work)
     return Profile(
         launches=outcome.launches,
         builds=outcome.builds,
@@ -91,8 +93,20 @@ def _assemble(
         findings=findings,
         summary=_summary(outcome.launches, limits, occupancy, findings),
         device=outcome.device,
-        kernels=_share_out_time(_kernels(outcome, builds, device, work), outcome.launches, builds, device, work),
+        kernels=kernels,
+        notes=_note_kept(kernels, work),
         lines=line_profiles(outcome, source),
+    )
+
+
+def _note_kept(kernels: Sequence[KernelMetrics], work: Work | None) -> tuple[str, ...]:
+    """Why the launches move fewer bytes from and to DRAM than the problem's least, where they do."""
+    moved = sum((kernel.dram_read_bytes or 0.0) + (kernel.dram_write_bytes or 0.0) for kernel in kernels)
+    if work is None or not moved or moved > NEARLY * work.least_bytes:
+        return ()
+    return (
+        f"DRAM moves {moved / work.least_bytes:.0%} of the problem's least bytes while the kernels run (modelled): "
+        "the rest of what is written is in L2 at the end",
     )
 
 

@@ -6,11 +6,10 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from workbench.errors import ProgramError, UserError
-from workbench.language import Call, parse
 from workbench.probes import directives
-from workbench.probes.moving import write_moved
+from workbench.probes.moving import describe_move, map_programs, write_moved
 from workbench.proposers.binding import candidate_of
-from workbench.records import Advice, Ask, Diagnosis, Event, Move, Proposal
+from workbench.records import Advice, Ask, Diagnosis, Event, Proposal
 
 MOST_ADVICE = 3  # of a diagnosis that are followed
 MOST_STEPS = 4  # programs that one advice may lead to from one version, nearest first
@@ -27,9 +26,12 @@ def propose_advised(
     if program is None:
         return
     tried = {version.proposal.candidate.source for version in ask.history}
+    known = set(map_programs(ask.history))
     for one in advice:
         wanted = [move for move in one.moves if move.setting not in banned]
         for move, text in itertools.islice(write_moved(program, wanted), most):
+            if text in known:
+                continue
             try:
                 candidate = candidate_of(ask.problem, ask.facts, ask.arch, text)
             except ProgramError:
@@ -38,7 +40,7 @@ def propose_advised(
                 continue
             yield Proposal(
                 candidate=candidate,
-                title=f"{_describe_move(move, program, text)} ({one.probe})",
+                title=f"{describe_move(move, program, text)} ({one.probe})",
                 reason=describe_reason(one),
                 by="planner",
                 parent=ask.baseline.number if ask.baseline is not None else None,
@@ -92,17 +94,3 @@ def describe_reason(advice: Advice) -> str:
         f"probe {advice.probe}: {advice.cause}{evidence}; {hope}at most {advice.gain:.2f}x; elsewhere "
         f"{directives.describe_gains(advice)}"
     )
-
-
-def _describe_move(move: Move, before: str, after: str) -> str:
-    """The change of one setting in words: "vector 2 instead of 1"."""
-    old, new = (_values(text, move.setting) for text in (before, after))
-    if not new:
-        return f"without {move.setting}"
-    return f"{move.setting} {new}" + (f" instead of {old}" if old and old != new else "")
-
-
-def _values(program: str, setting: str) -> str:
-    """The values of a setting in all stages of a program; "" if it is not set."""
-    calls: list[Call] = [call for stage in parse(program).stages for call in stage.settings if call.name == setting]
-    return ", ".join("x".join(map(str, call.positional)) for call in calls)

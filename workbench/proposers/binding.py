@@ -12,7 +12,7 @@ from workbench.errors import UserError
 from workbench.language import Binding, Call, Program, Stage, format_program, parse
 from workbench.language.ir import Operand
 from workbench.problems import PROBLEM_NAMES
-from workbench.problems.model_class import signature_of
+from workbench.problems.model_class import result_classes, signature_of
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import list_unpacked, name_inputs
 from workbench.proposers.recognition.forms.numbers import list_scalars, write_numbers
@@ -76,6 +76,7 @@ def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
         axes=_count_axes(facts, found),
         tensors=_bind_tensors(facts, found),
         form=facts.form or "*",
+        classes=result_classes(facts.form, facts.structure),
         signature=signature_of(problem.source),
         unpacked=(*unpacked, *scalars),
         fixed=_list_fixed(facts),

@@ -77,6 +77,7 @@ class Verdict:
     untested: tuple[str, ...] = ()  # sizes that no case varied: "N was only tested at 8192"
     # what the cases had: "rows from 0 to 2049", "values: drawn, large", "layouts: as given, transposed"
     tested: tuple[str, ...] = field(default=(), metadata=LATER)
+    left_out: tuple[str, ...] = field(default=(), metadata=LATER)  # as in `Outcome`
     refused: str = ""  # set for a time below the device's limit; only a person can accept it, with force
     energy: EnergyEstimate | None = field(default=None, metadata=LATER)  # beside a modelled time
     energy_note: str = field(default="", metadata=LATER)  # why there is no modelled energy beside a modelled time

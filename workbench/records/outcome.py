@@ -188,6 +188,8 @@ class Outcome:
     full_note: str = ""  # why there are none
     checks: tuple[Check, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    # values and layouts of inputs that do not suit the reference: "NaN and infinity (why)"
+    left_out: tuple[str, ...] = field(default=(), metadata=LATER)
     torch_work: tuple[TorchWork, ...] = field(default=(), metadata=LATER)  # on the emulator, of trials with any
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None

@@ -46,6 +46,12 @@ class TensorSpec:
         return math.prod(self.shape)
 
     @property
+    def output_title(self) -> str:
+        """An output in words: `output 1 (int64)` by its place in a tuple, else `output mean`."""
+        place = re.fullmatch(r"output(\d.*)", self.name)
+        return f"output {place[1]} ({self.dtype})" if place else f"output {self.name}"
+
+    @property
     def stored_elements(self) -> int:
         """Elements that a tensor holds in memory: an expanded axis (stride 0) counts once."""
         return math.prod(
@@ -174,9 +180,19 @@ class Facts:
     # what forward returns, with `*` for each tensor: "{'y': *, 'cache': None}"; "" for a tensor or a tuple of tensors;
     # NOTHING if it changes inputs or buffers and returns nothing: these are then the outputs, under their names
     form: str = field(default="", metadata=LATER)
+    # the containers of the result by kind, if it is no tensor or tuple of tensors: "dataclass Output(y=*, cache=None)"
+    structure: str = field(default="", metadata=LATER)
     # forward's arguments that hold no tensor, at full size: ("pos", "int", "17"); defaults too
     plain_arguments: tuple[tuple[str, str, str], ...] = field(default=(), metadata=LATER)
     given: tuple[GivenNumber, ...] = field(default=(), metadata=LATER)
+
+    @property
+    def result_titles(self) -> tuple[str, ...]:
+        """What each output is called in a verdict."""
+        outputs = self.cases[-1].outputs if self.cases else ()
+        if self.form == NOTHING:
+            return tuple(f"{spec.name} after the call" for spec in outputs)
+        return tuple(spec.output_title for spec in outputs) if len(outputs) > 1 else ("result",)
 
     @property
     def has_eight_bits(self) -> bool:
@@ -185,6 +201,10 @@ class Facts:
         return any(
             spec.dtype.startswith("float8") for spec in (*given, *(one for op in self.graph for one in op.result))
         )
+
+    def state_label(self, name: str) -> str:
+        """The name of a parameter or buffer in `Size.extents`: `self.k` where an input is called k too."""
+        return f"self.{name}" if any(spec.name == name for case in self.cases for spec in case.inputs) else name
 
     def size_values(self, case: str) -> dict[str, int]:
         """Each size's value in a case, by name."""

@@ -75,12 +75,12 @@ class Deciding:
         source = hunk_maths.apply(old.source, new.source, picked)
         if source == new.source:
             return version
-        names = ", ".join(map(str, picked))
-        label = f"v{parent.number} with hunk{'s' * (len(picked) > 1)} {names} of v{version.number}"
+        names = f"{hunk_maths.name_hunks(picked)} of v{version.number}"
+        label = f"v{parent.number} with {names}"
         proposal = Proposal(
             candidate=Candidate(source=hunk_maths.replace_docstring(source, (old.program, new.program), label)),
-            title=f"{version.proposal.title} (hunks {names} of v{version.number})",
-            reason=f"accepted in part: hunks {names}",
+            title=f"{version.proposal.title} ({names})",
+            reason="a person picked these hunks to accept",
             by="person",
             parent=parent.number,
         )
@@ -102,9 +102,7 @@ class Deciding:
 
     def undo(self) -> Decision:
         """Take back the last decision that still holds; with that for some hunks, also that on the whole version."""
-        standing = self.log.standing_decisions()
-        decisions = reversed(self.log.store.decisions())
-        last = next((decision for decision in decisions if standing.get(decision.version) == decision), None)
+        last, standing = self.log.last_decision, self.log.standing_decisions()
         if last is None:
             raise UserError("there is no decision to undo")
         successor = _name_successor(last.version)

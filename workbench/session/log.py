@@ -167,6 +167,13 @@ class SessionLog:
         """Version number -> the decision that holds."""
         return {version.number: version.decision for version in self._versions if version.decision}
 
+    @property
+    def last_decision(self) -> Decision | None:
+        """The last decision that still holds, which `undo` takes back."""
+        standing = self.standing_decisions()
+        decisions = reversed(self.store.decisions())
+        return next((decision for decision in decisions if standing.get(decision.version) == decision), None)
+
     # ---- adding ----------------------------------------------------------------------------------------------
 
     def add_version(self, proposal: Proposal) -> Version:

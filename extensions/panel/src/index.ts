@@ -84,7 +84,7 @@ class View {
     this.steps = [this.generate, test, profile, refine, run, search, ask, propose];
     this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept"));
     this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject"));
-    this.undo = button("Undo", { title: "Take back the last decision" }, () => send("undo"));
+    this.undo = button("Undo", { class: "cg-undo" }, () => send("undo"));
     this.open = button("Open again", { class: "cg-primary" }, () => this.outbox.send({ command: "open" }));
     this.open.hidden = true;
     this.send = send;
@@ -202,7 +202,9 @@ class View {
     const runs = part || row?.correct === null;
     enable(this.accept, pending && !(part && this.chosen.size === 0) && !(busy && runs));
     enable(this.reject, pending);
-    enable(this.undo, !this.gone && state.undo && !busy);
+    enable(this.undo, !this.gone && state.undo !== null && !busy);
+    setText(this.undo, state.undo ? `Undo v${state.undo.version}` : "Undo");
+    this.undo.title = state.undo ? `Take back that v${state.undo.version} was ${state.undo.what}` : "No decision to take back";
     this.reason.disabled = !pending;
     setText(this.accept, part ? `Accept ${this.chosen.size} of ${hunkIndices(state.diff).length} hunks` : row ? `Accept v${row.number}` : "Accept version");
     setText(this.reject, row ? `Reject v${row.number}` : "Reject version");
@@ -240,13 +242,12 @@ class View {
     this.diff.body.replaceChildren(row ? diffTable(state.diff, `v${row.number} against ${against}`, this.chosen, selectable, note) : element("p", { class: "cg-quiet" }, "No version yet."));
   }
 
-  // After a decision, focus goes to the next version that waits, else back to Generate.
+  // After a decision the version stays in view, and the focus where it is; with nothing left to decide it goes back to Generate.
   private followDecision(state: State): void {
     const decided = state.versions.find((row) => row.number === this.deciding);
     if (!decided || decided.status === "pending") return;
     this.deciding = null;
-    if (state.pending.length > 0) this.diff.heading.focus();
-    else this.generate.focus();
+    if (state.pending.length === 0) this.generate.focus();
   }
 
   showSearch(): void {
@@ -299,7 +300,7 @@ class View {
     this.searchTree.enable(false);
     this.modelForm.enable(false);
     this.progress.hidden = true;
-    setText(this.status, `The kernel that ran this panel is gone. The session is saved: %cutegen open ${this.model.get("state").session}, then run this cell again.`);
+    setText(this.status, `The kernel that ran this panel is gone. The session is saved: %load_ext workbench and %cutegen open ${this.model.get("state").session}, then run this cell again.`);
   }
 }
 

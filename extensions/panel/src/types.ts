@@ -56,7 +56,7 @@ export interface State {
   pending: number[];
   baseline: number | null;
   best: number | null;
-  undo: boolean;
+  undo: { version: number; what: string } | null;
   cost: { usd: number | null; tokens_in: number; tokens_out: number };
   llm: boolean;
   model: { name: string; address: string; key: string; known: string[] };

@@ -137,10 +137,10 @@ def make_config(found: Plan, stage: Stage, *, axis: object, keepdim: bool) -> Ro
         undefined=undefined[0] if undefined else "",
         threads=chosen.threads,
         vector=chosen.vector,
-        unroll=chosen.unroll,
+        unroll=1 if chosen.kept and chosen.parts == 1 else chosen.unroll,  # what is kept is loaded at once
         is_kept=chosen.kept,
         cluster=chosen.cluster,
-        split=chosen.split,
+        split=chosen.split if by_columns else 1,  # of a row nothing is split among groups
         parts=chosen.parts,
         out=chain_of(stage).cast or "",
     )

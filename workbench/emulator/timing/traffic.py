@@ -67,8 +67,7 @@ class Memory:
         for name, old in zip(COUNTS, marks[0].counts, strict=True):
             now = getattr(self, name)
             setattr(self, name, now + (now - old) * count // len(marks))
-        alike = [(len(keys), by_l1) for keys, by_l1 in one] == [(len(keys), by_l1) for keys, by_l1 in two]
-        if alike and sum(len(keys) for keys, _ in two) * count <= MOST_KEYS:
+        if _go_on_alike(one, two, count) and sum(len(keys) for keys, _ in two) * count <= MOST_KEYS:
             self.l2_missed = known
             self._look_up_periods(one, two, count)
         else:
@@ -113,3 +112,17 @@ class Memory:
         if len(keys):
             self.beyond.append((keys, by_l1))
             self.l2_missed += int(self.l2.load(keys).sum())
+
+
+def _go_on_alike(one: Sectors, two: Sectors, count: int) -> bool:
+    """Whether `count` more periods can load the sectors of the last one moved on, each in its own CTA.
+
+    Rows that are not aligned may load as many sectors of other CTAs: then those of two periods are no pairs.
+    """
+    if [(len(keys), by_l1) for keys, by_l1 in one] != [(len(keys), by_l1) for keys, by_l1 in two]:
+        return False
+    pairs = [(old, keys) for (old, _), (keys, _) in zip(one, two, strict=True)]
+    return all(
+        bool((old >> OWNER == keys >> OWNER).all() and ((keys + (keys - old) * count) >> OWNER == keys >> OWNER).all())
+        for old, keys in pairs
+    )

@@ -204,8 +204,7 @@ class GpuExecutor(Executor):
 
 def _fill(job: Job, outcome: Outcome, found: RunResult, about: Json, ran: float) -> Outcome:
     """The outcome with checks, times and versions of the run."""
-    facts = job.facts
-    wrong = wrong_result(found.checks, outcome.unmapped_parameters, (), facts.degeneracies, facts.given)
+    wrong = wrong_result(found.checks, outcome.unmapped_parameters, facts=job.facts)
     failure = outcome.failure or found.failure or wrong
     timings = found.timings if failure is None else {}
     versions = (*outcome.versions, ("cuda", str(about.get("cuda"))), ("gpu", str(about.get("gpu"))))

@@ -21,6 +21,7 @@ from workbench.errors import ProblemError
 from workbench.executors.jobs.journal import find_unlike, sum_torch_work
 from workbench.executors.jobs.sandbox import WORKER_FAILED, list_missing
 from workbench.executors.jobs.trials import list_runs
+from workbench.problems.inputs.init_arguments import fit_candidate
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
 from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain, to_plain
@@ -40,7 +41,7 @@ def prepare(folder: Path, job: Job) -> Path:
     for name in ("given", "private", "scratch"):
         (folder / name).mkdir(mode=0o700)
     (folder / "given" / "job.json").write_text(json.dumps(to_plain(job)))
-    (folder / "scratch" / "candidate.py").write_text(job.candidate.source)
+    (folder / "scratch" / "candidate.py").write_text(fit_candidate(job.candidate.source, job.problem))
     CompiledCache(job.candidate.source, job.arch).copy_to(folder / "given" / "compiled")
     names = [run.place for run in list_runs(job)]
     (folder / "private" / "seeds.json").write_text(json.dumps({name: secrets.randbits(48) for name in names}))

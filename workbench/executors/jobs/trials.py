@@ -16,6 +16,8 @@ REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
 
 # values of the inputs of a call; "" for drawn ones
 ZEROS, LARGE, NEGATIVE, SMALL = "zeros and one sign", "large", "negative", "small and positive"
+# slices along each axis that are zero or tiny: there the eps of a norm decides; without zeros where these do not suit
+FAINT, FAINT_ONLY = "zero and tiny rows", "tiny rows"
 NOT_FINITE = "NaN and infinity"
 # layouts of the inputs of a trial; "" for those of the problem
 TRANSPOSED, APART = "transposed layout", "offset and padded layout"
@@ -47,9 +49,14 @@ class Run:
         return f"{self.case}-{self.trial}"
 
     @property
+    def expected_place(self) -> str:
+        """The place of the parameters, values and results: inputs of another layout have those of the first trial."""
+        return f"{self.case}-0" if self.layout else self.place
+
+    @property
     def may_be_left_out(self) -> bool:
         """Whether the reference may find that it does not run with these inputs."""
-        return bool(self.layout) or self.values == (NOT_FINITE,)
+        return bool(self.layout) or self.values in ((NOT_FINITE,), (FAINT,))
 
 
 def name_numbers(facts: Facts, case: str) -> str:
@@ -75,9 +82,9 @@ def gpu_cases(facts: Facts) -> tuple[str, ...]:
 def list_runs(job: Job) -> list[Run]:
     """All trials of a job on the emulator, in order.
 
-    The first case is as the problem makes it, the odd one has special values. Layouts, values of one sign and those
-    that are not finite come with the smallest case that has no extents of 1. A job with one trial has each case once,
-    as drawn.
+    The first case is as the problem makes it, the odd one has special values. Layouts, values of one sign, tiny ones
+    and those that are not finite come with the smallest case that has no extents of 1. A job with one trial has each
+    case once, as drawn.
     """
     known = {case.name for case in job.facts.cases}
     names = [name for name in job.cases if name in known]
@@ -87,7 +94,7 @@ def list_runs(job: Job) -> list[Run]:
     runs.append(_next(runs, ODD if ODD in names else SHRUNK, (ZEROS, LARGE)))
     runs += [Run(case=name, trial=0) for name in names if name in EDGES]
     small = next(name for name in (OVER, ODD, SHRUNK) if name in names)
-    for values in ((NEGATIVE, SMALL), (NOT_FINITE,)):
+    for values in ((NEGATIVE, SMALL), (FAINT,), (NOT_FINITE,)):
         runs.append(_next(runs, small, values))
     base = next(run for run in runs if run.case == (OVER if OVER in names else SHRUNK))
     for layout in (APART, TRANSPOSED):

@@ -35,8 +35,8 @@ from workbench.executors.jobs.trials import (
 from workbench.executors.workers import (  # before the candidate, which could replace what times it
     effects,
     gpu_candidate,
-    special_values,
 )
+from workbench.executors.workers.inputs import special_values
 from workbench.executors.workers.outputs import (
     OUTPUTS,
     Rejected,

@@ -131,13 +131,17 @@ def run_calls(
     *,
     seed: int,
     first: int = 0,
+    disturb: bool = False,
 ) -> Expectation:
-    """Run the reference with the inputs of each call; what is compared are the calls from `first` on."""
+    """Run the reference with the inputs of each call; what is compared are the calls from `first` on. `disturb` is that
+    of `run_reference`.
+    """
     with_inputs = changes_inputs(job.facts)
     followed = list_followed(model, calls[first:], job.facts, first)
     before = followed_values((value.detach() for value in loading.state_of(model).values()), calls[first:])
     wrapped = Calls(model, calls, first, with_inputs)
-    found = run_reference(wrapped, [value for call in calls for value in call], job.problem.precision, seed=seed)
+    given = [value for call in calls for value in call]
+    found = run_reference(wrapped, given, job.problem.precision, seed=seed, disturb=disturb)
     shown = len(outputs) * len(calls[first:])
     numbers = [n for n, item in enumerate(followed) if with_inputs or item.kind != "input"]
     changed = [

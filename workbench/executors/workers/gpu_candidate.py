@@ -19,7 +19,7 @@ from workbench.executors.jobs import shared_tensors
 from workbench.executors.jobs.rpc import requests
 from workbench.executors.jobs.trials import NUMBERS, input_seed
 from workbench.executors.workers import effects
-from workbench.executors.workers.initial_state import draw_caches, draw_constants
+from workbench.executors.workers.inputs.initial_state import draw_caches, draw_constants
 from workbench.executors.workers.outputs import OUTPUTS, Rejected, digest, load_case, validate
 from workbench.executors.workers.timer import KEPT_BYTES, Stopwatch, give_back_memory
 from workbench.problems import loading

@@ -14,8 +14,8 @@ import torch
 from workbench.emulator import EmulationFault
 from workbench.errors import ProblemError
 from workbench.problems import loading
-from workbench.problems.results import flatten_result
-from workbench.records import Case, Failure, Job, Stage, TensorSpec
+from workbench.problems.results import describe_structure, flatten_result, is_alike
+from workbench.records import NOTHING, Case, Failure, Job, Stage, TensorSpec
 from workbench.toolchain import explain_error
 from workbench.wire import Json, to_plain
 
@@ -45,6 +45,11 @@ def load_case(job: Job, name: str) -> ModuleType:
     module = loading.load_module(job.problem, case.settings)
     loading.find_call(module, job.problem, is_small=sum(spec.elements for spec in case.inputs) <= SMALL)
     return module
+
+
+def tolerance_path(folder: Path, place: str) -> Path:
+    """The file with the tolerances of a trial."""
+    return folder / "private" / f"{place}-tolerances"
 
 
 def source_path(folder: Path) -> str:
@@ -132,18 +137,28 @@ def validate(
     are taken; those whose elements share memory by a stride of 0 only with `any_strides`.
     """
     expected = find_case(job, name).outputs
+    if output is None:
+        what = _counted(expected)
+        raise _reject("wrong_outputs", f"ModelNew.forward returns None; the reference returns {what}", "return them")
     try:
         found = flatten_result(output)
     except ProblemError as error:
         if not isinstance(output, (tuple, list, dict)):
             raise _reject("wrong_type", f"the output is a {type(output).__name__}, not a torch.Tensor") from None
         raise _reject("wrong_outputs", str(error)) from None
+    kinds = _describe_kinds(output, job.facts.structure, len(expected)) if job.facts.form != NOTHING else None
+    if kinds and job.facts.structure:
+        raise _reject("wrong_outputs", *kinds)
     if {*found} != {spec.name for spec in expected}:
-        many, wanted = (f"{n} output{'s' * (n != 1)} ({names})" for n, names in (_counted(found), _counted(expected)))
-        raise _reject("wrong_outputs", f"forward returns {many}; the reference returns {wanted}")
+        many, wanted = _counted(found), _counted(expected)
+        if job.facts.form == NOTHING:
+            wanted = f"nothing, and changes {', '.join(spec.name for spec in expected)} in place"
+        raise _reject("wrong_outputs", f"ModelNew.forward returns {many}; the reference returns {wanted}")
+    if kinds:
+        raise _reject("wrong_outputs", *kinds)
     tensors: list[torch.Tensor] = []
     for spec in expected:
-        which = spec.name.replace("output", "output ") if len(expected) > 1 else "the output"
+        which = spec.output_title if len(expected) > 1 else "the output"
         tensor = _check_form(found[spec.name], spec, which, name, any_strides)
         tensors.append(_detach(tensor))
         if unwritten := count_unwritten(tensor):
@@ -163,10 +178,21 @@ def validate(
     return tensors
 
 
-def _counted(names: Mapping[str, object] | Sequence[TensorSpec]) -> tuple[int, str]:
-    """(number, names) of outputs."""
+def _counted(names: Mapping[str, object] | Sequence[TensorSpec]) -> str:
+    """The number and the names of outputs."""
     titles = [item if isinstance(item, str) else item.name for item in names]
-    return len(titles), ", ".join(titles)
+    return f"{len(titles)} output{'s' * (len(titles) != 1)} ({', '.join(titles)})"
+
+
+def _describe_kinds(output: object, structure: str, count: int) -> tuple[str, str] | None:
+    """(message, hint) if the containers of an output are not those of the reference; None if they are alike."""
+    got = describe_structure(output)
+    is_plain = got == "*" if count == 1 else set(got) <= set("tuple(*, )")
+    if is_alike(got, structure) or (not structure and is_plain):
+        return None
+    own, wanted = (text.replace("*", "tensor") for text in (got, structure or "*"))
+    hint = "return the same kind of container, whose class may be your own; a list counts as a tuple"
+    return f"ModelNew.forward returns {own}; the reference returns {wanted}", hint if structure else ""
 
 
 def _check_form(value: object, spec: TensorSpec, which: str, case: str, any_strides: bool) -> torch.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +14,8 @@ import torch
 from workbench.executors.jobs.exchange import Values, read_outputs, read_values, write_values
 from workbench.executors.jobs.trials import (
     EMPTY,
-    FEWEST_LAW_CALLS,
-    LAW_CALLS,
+    FAINT,
+    FAINT_ONLY,
     NOT_FINITE,
     REFUSABLE,
     TINY,
@@ -25,21 +25,23 @@ from workbench.executors.jobs.trials import (
     list_runs,
     name_numbers,
 )
-from workbench.executors.workers import effects, special_values
+from workbench.executors.workers import effects
+from workbench.executors.workers.by_law import compare_by_law
 from workbench.executors.workers.correctness import compare
-from workbench.executors.workers.initial_state import draw_caches, draw_constants
-from workbench.executors.workers.outputs import OUTPUTS, find_case, load_case
-from workbench.executors.workers.tolerance import Tolerance, as_matrix, measure_tolerances
+from workbench.executors.workers.inputs import not_finite, special_values
+from workbench.executors.workers.inputs.initial_state import draw_caches, draw_constants
+from workbench.executors.workers.outputs import OUTPUTS, find_case, load_case, tolerance_path
+from workbench.executors.workers.tolerance import Tolerance, measure_tolerances
 from workbench.problems import inspection, loading
-from workbench.problems.reference import law as laws
 from workbench.problems.reference.choices import find_choices, take_equal_values
 from workbench.problems.results import tensors_of
 from workbench.records import Case, Check, Job, Problem
 from workbench.wire import Json, from_plain, to_plain
 
-DOUBT_LENGTH = 300
-FOLLOWS = 0.3  # correlation with torch's random numbers of a candidate that takes them
-LAW_ELEMENTS = 1 << 15  # of an output that are compared by law: its first and its last rows
+DOUBT_LENGTH, REFUSAL_LENGTH = 300, 80
+NO_INPUT = "no input has them"
+ZERO_ROWS = "zero rows"  # which are left out where only the tiny ones suit the reference
+NOT_NUMBERS = torch.tensor((not_finite.NAN, not_finite.INFINITE))
 
 
 def inspect_problem(folder: Path) -> Json:
@@ -58,8 +60,9 @@ def make_reference(folder: Path) -> Json:
     job = read_job(folder)
     seeds = json.loads((folder / "private" / "seeds.json").read_text())
     typical: list[Tolerance] = []  # of the first trial
+    left_out: dict[str, str] = {}  # values and layouts that are not tested -> why
     for run in list_runs(job):
-        seed, case = seeds[_expected_place(run)], find_case(job, run.case)
+        seed, case = seeds[run.expected_place], find_case(job, run.case)
         module = load_case(job, run.case)
         loading.seed_generators(seed)
         model = loading.build_model(module, "Model", job.problem)
@@ -71,67 +74,85 @@ def make_reference(folder: Path) -> Json:
         if run.repeats:
             _write_calls(folder, run.place, calls)
             continue
-        if run.may_be_left_out:
+        if run.layout or run.values == (NOT_FINITE,):
             make = _lay_out if run.layout else _make_not_finite
-            if not make(folder, model, calls[0], job, run, seed):
-                special_values.leave_out(folder, run.place)
-                _write_calls(folder, run.place, [[]])
+            if why := make(folder, model, calls[0], job, run, seed):
+                _leave_out(folder, run, why, left_out)
             continue
-        kinds, expected, tolerances = _expect(folder, model, calls, job, case, run, seed)
+        made = _expect(folder, model, calls, job, case, run, seed)
+        if isinstance(made, str):
+            _leave_out(folder, run, made, left_out)
+            continue
+        left_out |= made.left_out
+        expected, tolerances = made.found, made.tolerances
         if run.case == TINY:
             tolerances = [one.at_least(typical[n]) if n < len(typical) else one for n, one in enumerate(tolerances)]
         typical = typical or tolerances
-        write_values(_tolerance_path(folder, run.place), [value for one in tolerances for value in one.to_values()])
-        notes = {"changed": expected.changed, "values": kinds}
+        write_values(tolerance_path(folder, run.place), [value for one in tolerances for value in one.to_values()])
+        notes = {"changed": expected.changed, "values": made.kinds}
         (folder / "private" / f"{run.place}.json").write_text(json.dumps(notes))
         write_values(folder / "private" / run.place, expected.found.exact)
+    said = [f"{kind} ({why})" for kind, why in left_out.items() if why != NO_INPUT]
+    (folder / "private" / "left-out.json").write_text(json.dumps(said))
     return {"done": True}
 
 
-def _expected_place(run: Run) -> str:
-    """The trial whose parameters, values and results a trial has: inputs of another layout have the same values."""
-    return Run(case=run.case, trial=0).place if run.layout else run.place
+def _leave_out(folder: Path, run: Run, why: str, left_out: dict[str, str]) -> None:
+    """Leave a trial out, and note why."""
+    left_out[run.layout or run.values[0]] = why
+    special_values.leave_out(folder, run.place)
+    _write_calls(folder, run.place, [[]])
 
 
 def _make_not_finite(
     folder: Path, model: torch.nn.Module, inputs: Sequence[object], job: Job, run: Run, seed: int
-) -> bool:
+) -> str:
     """Write a call with inputs that have NaN and infinity, and what the reference makes of them.
 
-    False if the reference does not run with them, or none of its results is NaN or infinite.
+    Returns why it is left out, else "": the reference does not run with them, or they leave no trace in its results.
     """
-    changed = special_values.make_not_finite(inputs)
-    if changed is None:
-        return False
-    try:
-        case = find_case(job, run.case)
-        kinds = special_values.expected_kinds(effects.run_calls(model, [changed], job, case.outputs, seed=seed))
-    except (RuntimeError, ValueError):  # for example probabilities must be numbers
-        return False
-    if not any(bool(((kind == special_values.NAN) | (kind == special_values.INFINITE)).any()) for kind in kinds):
-        return False
-    _write_calls(folder, run.place, [changed])
-    write_values(folder / "private" / run.place, kinds)
-    return True
+    for in_each_row in (False, True):  # a few may be where the reference ignores them
+        changed = not_finite.make_not_finite(inputs, in_each_row=in_each_row)
+        if changed is None:
+            return NO_INPUT
+        try:
+            found = effects.run_calls(model, [changed], job, find_case(job, run.case).outputs, seed=seed)
+        except (RuntimeError, ValueError) as error:  # for example probabilities must be numbers
+            return _describe_refusal(error)
+        kinds = not_finite.expected_kinds(found)
+        integers = not_finite.expected_integers(found, partial(find_choices, model, changed))
+        leaves_any = any(bool((torch.isin(kind, NOT_NUMBERS)).any()) for kind in kinds)
+        if leaves_any or any(value is not None for value in integers):
+            _write_calls(folder, run.place, [changed])
+            write_values(folder / "private" / run.place, [*kinds, *integers])
+            return ""
+    return "no result is NaN or infinite then"
 
 
-def _lay_out(folder: Path, model: torch.nn.Module, inputs: Sequence[object], job: Job, run: Run, seed: int) -> bool:
-    """Write a call with inputs of another layout. False if no input has one, or the reference does not take it."""
+def _describe_refusal(error: Exception) -> str:
+    said = next(iter(str(error).splitlines()), "").partition(" (")[0][:REFUSAL_LENGTH]
+    return f"the reference does not take them: {said or type(error).__name__}"
+
+
+def _lay_out(folder: Path, model: torch.nn.Module, inputs: Sequence[object], job: Job, run: Run, seed: int) -> str:
+    """Write a call with inputs of another layout. Returns why it is left out, else "": the reference does not take it,
+    or no input has one.
+    """
     changed = special_values.lay_out(inputs, run.layout)
     if changed is None:
-        return False
+        return NO_INPUT if special_values.are_contiguous(inputs) else "the problem's own inputs are not contiguous"
     results = []
     try:
         for values in (inputs, changed):
             loading.seed_generators(seed)
             with torch.no_grad():
                 results.append(tensors_of(copy.deepcopy(model)(*copy.deepcopy(list(values)))))
-    except RuntimeError:  # a view of a tensor that is not contiguous
-        return False
+    except RuntimeError as error:  # a view of a tensor that is not contiguous
+        return _describe_refusal(error)
     if not all(torch.allclose(*map(_as_double, pair), 0.1, 0.1, True) for pair in zip(*results, strict=True)):
-        return False  # it reads the strides themselves
+        return "the reference's result depends on the strides"
     _write_calls(folder, run.place, [changed])
-    return True
+    return ""
 
 
 def _as_double(value: torch.Tensor) -> torch.Tensor:
@@ -143,41 +164,64 @@ def _write_calls(folder: Path, place: str, calls: Values) -> None:
         write_values(folder / "given" / f"{place}-call{call}", inputs)
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """What the calls of a trial give: `kinds` of their values, and by kind why those that were asked for are not among
+    them.
+    """
+
+    kinds: tuple[str, ...]
+    found: effects.Expectation
+    tolerances: list[Tolerance]
+    left_out: dict[str, str]
+
+
 def _expect(
     folder: Path, model: torch.nn.Module, calls: Values, job: Job, case: Case, run: Run, seed: int
-) -> tuple[tuple[str, ...], effects.Expectation, list[Tolerance]]:
-    """Write the calls of a trial. Returns the kinds of their values, what the reference gives, and the tolerances.
+) -> _Expected | str:
+    """Write the calls of a trial. Returns what they give; of a trial that is left out, why.
 
     A kind that does not suit the reference is left out; if that is not enough, all inputs are as drawn.
     """
+    disturb = run.values == (FAINT,)
 
-    def attempt(several: Values, kinds: Sequence[str]) -> tuple[effects.Expectation, list[Tolerance]] | None:
+    def attempt(several: Values, kinds: Sequence[str]) -> tuple[effects.Expectation, list[Tolerance]] | str:
         changed = [special_values.make_special(inputs, kind) for inputs, kind in zip(several, kinds, strict=True)]
         try:
-            expected = effects.run_calls(model, changed, job, case.outputs, seed=seed)
+            expected = effects.run_calls(model, changed, job, case.outputs, seed=seed, disturb=disturb)
             tolerances = measure_tolerances(expected.found, expected.specs)
-        except (RuntimeError, ValueError):  # for example probabilities that are above 1
-            return None
-        return (expected, tolerances) if special_values.suits(expected, tolerances) else None
+        except (RuntimeError, ValueError) as error:  # for example probabilities that are above 1
+            return _describe_refusal(error)
+        return special_values.why_unsuitable(expected, tolerances) or (expected, tolerances)
 
-    kinds = run.values
-    made = attempt(calls, kinds) if any(kinds) and special_values.has_floats(calls[0]) else None
-    if made is None and any(kinds) and special_values.has_floats(calls[0]):
-        pairs = zip(calls, kinds, strict=True)
-        kinds = tuple(kind if attempt([inputs], [kind]) is not None else "" for inputs, kind in pairs)
-        made = attempt(calls, kinds) if any(kinds) else None
-    if made is not None:
+    def choose(inputs: Values, kind: str) -> str:
+        why = attempt([inputs], [kind]) if kind else ""
+        if not kind or not isinstance(why, str):
+            return kind
+        if kind == FAINT and not isinstance(attempt([inputs], [FAINT_ONLY]), str):
+            left_out[ZERO_ROWS] = why
+            return FAINT_ONLY
+        left_out[kind] = why
+        return ""
+
+    kinds, left_out = run.values, dict[str, str]()
+    is_special = any(kinds) and special_values.has_floats(calls[0])
+    made = attempt(calls, kinds) if is_special else ""
+    if is_special and isinstance(made, str):
+        kinds = tuple(map(choose, calls, kinds))
+        made = attempt(calls, kinds) if any(kinds) else made
+    if not isinstance(made, str):
         changed = [special_values.make_special(inputs, kind) for inputs, kind in zip(calls, kinds, strict=True)]
         _write_calls(folder, run.place, changed)
-        return kinds, *made
+        return _Expected(kinds, *made, left_out)
+    if run.may_be_left_out:
+        return made or NO_INPUT
     _write_calls(folder, run.place, calls)  # before the reference runs, so that the candidate can begin
     expected = effects.run_calls(model, calls, job, case.outputs, seed=seed)
-    others = name_numbers(job.facts, run.case)
-    return (others,) * len(calls), expected, measure_tolerances(expected.found, expected.specs)
-
-
-def _tolerance_path(folder: Path, place: str) -> Path:
-    return folder / "private" / f"{place}-tolerances"
+    others = (name_numbers(job.facts, run.case),) * len(calls)
+    if made:
+        left_out = {kind: made for kind in run.values if kind} | left_out
+    return _Expected(others, expected, measure_tolerances(expected.found, expected.specs), left_out)
 
 
 def check_outputs(folder: Path) -> Json:
@@ -204,10 +248,11 @@ def check_outputs(folder: Path) -> Json:
             return {"error": f"the candidate's output for case {run.case} cannot be read: {error}"}
     if has_law(job.facts) and any(not check.passed and not check.of for check in checks):
         try:
-            checks = _compare_by_law(folder, job, checks, int(reply["law_calls"]))
+            checks = compare_by_law(folder, job, checks, int(reply["law_calls"]))
         except (OSError, ValueError, KeyError) as error:
             return {"error": f"the candidate's outputs of repeated calls cannot be read: {error}"}
-    return {"checks": [to_plain(check) for check in checks]}
+    left_out = json.loads((folder / "private" / "left-out.json").read_text())
+    return {"checks": [to_plain(check) for check in checks], "left_out": left_out}
 
 
 def _check_not_finite(folder: Path, job: Job, run: Run, refused: str) -> Check:
@@ -215,8 +260,13 @@ def _check_not_finite(folder: Path, job: Job, run: Run, refused: str) -> Check:
     doubt = f"fails on NaN and infinity: {refused}" if refused else ""
     if not refused:
         got = read_outputs(folder, f"scratch/{OUTPUTS}/{run.place}", find_case(job, run.case).outputs)
-        kinds = read_values(folder / "private" / run.place)
-        doubt = special_values.describe_kinds(got[: len(kinds)], kinds)
+        wanted, count = read_values(folder / "private" / run.place), len(got)
+        inputs = read_values(folder / "given" / f"{run.place}-call0")
+        model = loading.build_model(load_case(job, run.case), "Model", job.problem)
+        choices = partial(find_choices, model, inputs, read_values(folder / "given" / f"{run.place}-state"))
+        doubt = not_finite.describe_kinds(got, wanted[:count]) or not_finite.describe_integers(
+            got, wanted[count:], choices
+        )
     return Check(
         case=run.case, trial=run.trial, timed=False, passed=True, values=NOT_FINITE, doubt=doubt[:DOUBT_LENGTH]
     )
@@ -224,7 +274,7 @@ def _check_not_finite(folder: Path, job: Job, run: Run, refused: str) -> Check:
 
 def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> list[Check]:
     """The comparisons of one trial with the outputs `got` of all its calls."""
-    place = _expected_place(run)
+    place = run.expected_place
     module = load_case(job, run.case)
     model = loading.build_model(module, "Model", job.problem)
     calls = [read_values(folder / "given" / f"{place}-call{call}") for call in range(len(run.values))]
@@ -240,7 +290,7 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
     titles = [*("" for _ in got), *(followed[n].title for n in changed)]
     is_left = [*(False for _ in got), *(n not in after for n in changed)]
     wanted_values = read_values(folder / "private" / place)
-    tolerances = Tolerance.from_values(read_values(_tolerance_path(folder, place)))
+    tolerances = Tolerance.from_values(read_values(tolerance_path(folder, place)))
     outputs = len(find_case(job, run.case).outputs)
     checks = []
     for n, (value, wanted) in enumerate(zip(values, wanted_values[: len(values)], strict=True)):
@@ -264,137 +314,3 @@ def _check_trial(folder: Path, job: Job, run: Run, got: list[torch.Tensor]) -> l
             )
         )
     return checks + effects.unasked_checks(run.case, run.trial, followed, after, changed)
-
-
-# ---- random results -------------------------------------------------------------------------------------------------
-
-
-def _compare_by_law(folder: Path, job: Job, checks: list[Check], law_calls: int) -> list[Check]:
-    """The comparisons, those of outputs by law where the random numbers are not torch's.
-
-    A candidate that takes torch's numbers is compared number by number only.
-    """
-    runs = {run.place: run for run in list_runs(job)}
-    failed = [check for check in checks if not check.passed and not check.of]
-    largest = max(failed, key=lambda check: check.elements)
-    if _follows_torch(folder, job, runs[Run(case=largest.case, trial=largest.trial).place]):
-        return checks
-    series = next(run for run in runs.values() if run.repeats)
-    wanted = {Run(case=check.case, trial=check.trial).place for check in failed}
-    wanted |= {place for place, run in runs.items() if run.layout}
-    found = _rate_by_law(folder, job, series, law_calls)
-    kept: list[Check] = []
-    for check in checks:
-        run = runs[Run(case=check.case, trial=check.trial).place]
-        if check.of or run.place not in wanted:
-            kept += [check] if run.values != (NOT_FINITE,) else []  # of which the kinds follow the random numbers
-        elif not any(one.case == check.case and one.trial == check.trial and not one.of for one in found):
-            found += _rate_by_law(folder, job, run, 1)
-    return found + kept
-
-
-def _follows_torch(folder: Path, job: Job, run: Run) -> bool:
-    """Whether the first output of a trial deviates from the mean as that of the reference with torch's numbers does."""
-    got, known = _read_samples(folder, job, run, 1, laws.SINGLE_SAMPLES)
-    exact = read_values(folder / "private" / _expected_place(run))[0]
-    mean = known[0].mean(0)
-    ours, theirs = (got[0][0].double() - mean).reshape(-1), (exact.double() - mean).reshape(-1)
-    size = float(ours.norm() * theirs.norm())
-    return size > 0 and float(ours @ theirs) > FOLLOWS * size
-
-
-def _read_samples(
-    folder: Path, job: Job, run: Run, calls: int, count: int
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The outputs of a trial in its `calls` calls alike, [calls, ...] each, and `count` samples of the reference's."""
-    case, place = find_case(job, run.case), _expected_place(run)
-    several = len(case.outputs) * len(run.values)  # of different calls
-    read = read_outputs(folder, f"scratch/{OUTPUTS}/{run.place}", case.outputs * len(run.values) * calls)
-    model = _read_model(folder, job, case, place)
-    inputs = [read_values(folder / "given" / f"{place}-call{call}") for call in range(len(run.values))]
-    drawn = effects.sample_calls(model, inputs, count)
-    known = [torch.stack(list(samples)) for samples in zip(*drawn, strict=True)]
-    return [torch.stack(read[n::several]) for n in range(several)], known
-
-
-def _read_model(folder: Path, job: Job, case: Case, place: str) -> torch.nn.Module:
-    """The reference with the parameters and buffers of a trial."""
-    model = loading.build_model(load_case(job, case.name), "Model", job.problem)
-    with torch.no_grad():
-        stored = read_values(folder / "given" / f"{place}-state")
-        for value, held in zip(loading.state_of(model).values(), stored, strict=True):
-            value.copy_(held)
-    return model
-
-
-def _rate_by_law(folder: Path, job: Job, run: Run, calls: int) -> list[Check]:
-    """A comparison by law for each output of a trial, of a layout with a doubt only."""
-    if run.repeats and not FEWEST_LAW_CALLS <= calls <= LAW_CALLS:
-        raise ValueError(f"{calls} calls")
-    got, known = _read_samples(folder, job, run, calls, laws.SAMPLES if run.repeats else laws.SINGLE_SAMPLES)
-    case, place = find_case(job, run.case), _expected_place(run)
-    if run.repeats:
-        inputs = [read_values(folder / "given" / f"{place}-call0")]
-        one = effects.run_calls(_read_model(folder, job, case, place), inputs, job, case.outputs, seed=0)
-        tolerances = measure_tolerances(one.found, one.specs)
-        kinds = [f"random numbers by law over {calls} calls"]
-    else:
-        kinds = [run.layout] if run.layout else json.loads((folder / "private" / f"{place}.json").read_text())["values"]
-        tolerances = Tolerance.from_values(read_values(_tolerance_path(folder, place)))
-    outputs, checks = len(case.outputs), []
-    for n, (own, theirs) in enumerate(zip(got, known, strict=True)):
-        found = _compare_outputs(own, theirs, tolerances[n])
-        for other in range(n - n % outputs, n):  # those of the same call before it
-            if found.distance <= 1:
-                found = _compare_joint_law((own, got[other]), (theirs, known[other])) or found
-        said = f"by law, over {calls} call{'s' * (calls > 1)}, {found.said}"
-        wrong = found.distance > 1
-        checks.append(
-            Check(
-                case=run.case,
-                trial=run.trial,
-                timed=False,
-                passed=not wrong or bool(run.layout),
-                output=n % outputs,
-                elements=own[0].numel(),
-                bad_elements=own[0].numel() if wrong else 0,
-                max_error=found.distance,
-                message=said if wrong and not run.layout else "",
-                values="" if wrong else kinds[n // outputs],
-                doubt=f"reads inputs of {run.layout} wrong" if wrong and run.layout else found.doubt,
-            )
-        )
-    return checks
-
-
-def _compare_outputs(own: torch.Tensor, known: torch.Tensor, tolerance: Tolerance) -> laws.Comparison:
-    """Compare the samples [N, ...] of one output with those of the reference."""
-    if not known[0].numel():
-        return laws.Comparison(0.0)
-    mean = as_matrix(known.double().mean(0))
-    allowed = torch.zeros_like(mean)
-    if tolerance.rounding:
-        allowed = tolerance.allowed(mean, (slice(None), slice(None)))
-    ours, theirs = (value.reshape(len(value), *mean.shape) for value in (own, known))
-    high = max(LAW_ELEMENTS // mean.shape[1], 2)
-    if len(mean) > high:
-        rows = torch.cat([torch.arange(high // 2), torch.arange(len(mean) - high // 2, len(mean))])
-        ours, theirs, allowed = ours[:, rows], theirs[:, rows], allowed[rows]
-    return laws.compare_laws(ours, theirs, allowed)
-
-
-def _compare_joint_law(
-    own: tuple[torch.Tensor, torch.Tensor], known: tuple[torch.Tensor, torch.Tensor]
-) -> laws.Comparison | None:
-    """Compare how two outputs of the same calls depend on each other; None where one of them is not random."""
-    if any(bool((value == value[0]).all()) for value in known):
-        return None
-    if own[0].shape != own[1].shape:
-        return laws.Comparison(
-            math.inf, "several random results of different shapes are compared number by number only"
-        )
-    ours, theirs = (one.double() * other.double() for one, other in (own, known))
-    mean = as_matrix(theirs.mean(0))
-    ours, theirs = (value.reshape(len(value), *mean.shape) for value in (ours, theirs))
-    found = laws.compare_laws(ours, theirs, 1e-3 * theirs.abs().amax(0))
-    return laws.Comparison(found.distance, f"two results together: {found.said}") if found.distance > 1 else None

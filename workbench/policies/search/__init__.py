@@ -10,7 +10,7 @@ Records are in workbench/records/search.py.
 
 from workbench.policies.search.curves import median_curve, regret, share_of_best
 from workbench.policies.search.discoveries import describe_memory
-from workbench.policies.search.engine import run_search, why_spent
+from workbench.policies.search.engine import Given, run_search, why_spent
 from workbench.policies.search.landscape_space import (
     LandscapeEvaluator,
     LandscapeSpace,
@@ -33,6 +33,7 @@ __all__ = [
     "Evaluator",
     "Expand",
     "FileLog",
+    "Given",
     "GreedySearch",
     "HillClimb",
     "LandscapeEvaluator",

@@ -26,9 +26,18 @@ from workbench.policies.search.protocols import (
     Strategy,
     Try,
 )
-from workbench.policies.search.tree import SearchTree
-from workbench.records.search import SearchAim, SearchBudget, SearchEvent, SearchEventKind, SearchSetup
+from workbench.policies.search.tree import ROOT, SearchTree
+from workbench.records.search import (
+    NodeResult,
+    SearchAim,
+    SearchBudget,
+    SearchCandidate,
+    SearchEvent,
+    SearchEventKind,
+    SearchSetup,
+)
 
+Given = tuple[SearchCandidate, NodeResult]  # what was tried before the search
 MOST_SCREENED = 20  # candidates in a row that a model may write for nothing (inferred)
 
 
@@ -49,17 +58,21 @@ def run_search(
     aim: SearchAim = "time",
     expander: str = "",
     start: int | None = None,
+    given: Given | None = None,
 ) -> SearchTree:
     """Run a search until its budget is spent, its strategy stops or `should_stop` says so; returns the tree.
 
     `should_stop` is asked before each action; what takes longer asks it itself. With a log that has events the search
-    goes on, and `budget` replaces the one before if it is given. `expander` and `start` are kept in the log. Raises
-    `UserError` if the log is of another strategy or of other constants.
+    goes on, and `budget` replaces the one before if it is given. `expander` and `start` are kept in the log. What
+    is `given` is a node from the first action on, so that the best of a search is never slower. Raises `UserError` if
+    the log is of another strategy or of other constants.
     """
     runner = _Runner(space, evaluator, strategy, log, should_stop)
     constants = tuple(sorted(strategy.constants.items()))
     setup = SearchSetup(strategy=strategy.name, seed=seed, constants=constants, aim=aim, expander=expander, start=start)
     runner.begin(setup, budget)
+    if given is not None:
+        runner.add_given(*given)
     try:
         while runner.step():
             pass
@@ -110,6 +123,13 @@ class _Runner:
             )
         if budget is not None and budget != self.tree.budget:
             self.write("budget", budget=budget, by="person")
+
+    def add_given(self, candidate: SearchCandidate, result: NodeResult) -> None:
+        """Add what was tried before the search as a child of the root, unless the tree has it."""
+        if candidate.key not in self.tree.keys:
+            number = len(self.tree)
+            self.write("added", parent=ROOT, candidates=(candidate,), reason="what the session has", by="engine")
+            self.write("tried", node=number, result=result, by="engine")
 
     def step(self) -> bool:
         """One action; False at the end."""

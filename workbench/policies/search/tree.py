@@ -49,6 +49,11 @@ class SearchNode:
     least_s: float = math.inf  # least time in its subtree, in seconds
 
     @property
+    def is_given(self) -> bool:
+        """Whether it was there before the search, which spent no trial on it."""
+        return self.by == "engine"
+
+    @property
     def passed(self) -> bool:
         """Whether it was tried and is correct; not of one that was screened out."""
         return self.result is not None and self.result.outcome == "passed" and not self.result.screened
@@ -101,7 +106,7 @@ class SearchTree:
         self.pending: int | None = None  # added by the strategy and not tried yet
         self.events = 0
         self.turns = 0  # events by the strategy and the expander: what its random numbers depend on
-        self.trials = 0  # results that were not screened out
+        self.trials = 0  # results that were neither screened out nor given
         self.screened = 0
         self.seconds = 0.0
         self.tokens = 0
@@ -202,7 +207,7 @@ class SearchTree:
         node.result = result
         self.pending = None if self.pending == node.number else self.pending
         self.tried.append(node.number)
-        self._spend(result)
+        self._spend(result, is_trial=not (node.is_given or result.screened))
         if not result.screened:
             self._count(node, result)
 
@@ -221,8 +226,8 @@ class SearchTree:
         if node.passed and self._is_better(node):
             self.best = node
 
-    def _spend(self, result: NodeResult) -> None:
-        self.trials += not result.screened
+    def _spend(self, result: NodeResult, is_trial: bool) -> None:
+        self.trials += is_trial
         self.screened += result.screened
         self.seconds += result.seconds
         self.tokens += result.tokens

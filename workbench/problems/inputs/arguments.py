@@ -57,6 +57,7 @@ class Call:
 def read_call(made: object, parameters: Parameters) -> tuple[list[object], Call]:
     """(the inputs, the form of the call) for what `get_inputs` returned; `parameters` are forward's, without self."""
     args, kwargs = _split(made, parameters)
+    _check_fit(parameters, args, kwargs)
     inputs: list[object] = []
     names: list[str] = []
 
@@ -116,6 +117,20 @@ def _split_dictionary(given: dict[Any, object], parameters: Parameters) -> tuple
     args = [given.get(one.name, one.default) for one in plain[: last + 1]]
     taken = {one.name for one in plain}
     return args, {name: value for name, value in given.items() if name not in taken}
+
+
+def _check_fit(parameters: Parameters, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    """Raise `ProblemError` if forward cannot be called so."""
+    if _fits(parameters, args, kwargs):
+        return
+    wanted = inspect.Signature([one.replace(annotation=one.empty) for one in parameters.values()])
+    named = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
+    given = f"{len(args)} value{'s' * (len(args) != 1)}" + f" and {', '.join(kwargs)} by name" * bool(kwargs)
+    by_name = f", as {named[0]} has to be" if named else ""
+    raise ProblemError(
+        f"get_inputs() returns {given}, but forward takes {wanted}: return as many values in that order, or a "
+        f"dictionary {{'name': value}} to give them by name{by_name}"
+    )
 
 
 def _fits(parameters: Parameters, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.problems import loading
 from workbench.problems.counting import TermCount, UncompiledMode, operation_name
+from workbench.problems.reference.disturbed import DisturbedResults
 from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
 from workbench.problems.reference.eight_bits import SCALED_PRODUCT, BeforeRounding, is_eight_bits, scale_product
 from workbench.problems.results import as_computable, tensors_of
@@ -38,6 +39,7 @@ PRODUCTS = {
 TF32_EPS = 2.0**-10
 DROPPED_BITS = ~0x1FFF  # TF32 keeps 10 of float32's 23 bits of mantissa; tensor cores drop the others
 HALF_BIT = 0x1000  # half of the last bit that TF32 keeps
+DISTURBANCES = 3  # runs with errors of one unit in the last place
 FEW = 1 << 22  # elements of results up to which TF32's errors are taken from two ways of rounding
 
 Shorten = Callable[[object], object]
@@ -52,13 +54,15 @@ class Reference:
     `eager` is None if torch cannot run it (an operation that the device lacks in 16 bits). Of products in TF32, it is
     the worst one of several results, element by element, up to FEW elements (see `run_reference`). `terms` is the
     number of terms of the longest sum. `eps` is that of the coarsest floating point among the results of `eager`'s
-    operations, without those of 8 bits; TF32's where its products are in TF32.
+    operations, without those of 8 bits; TF32's where its products are in TF32. If `is_disturbed`, it is the worst one
+    of results with other rounding too, integers that depend on rounding included.
     """
 
     exact: list[torch.Tensor]
     eager: list[torch.Tensor] | None
     terms: int
     eps: float
+    is_disturbed: bool = False
 
 
 class Tf32Products(UncompiledMode):
@@ -160,12 +164,13 @@ def run_reference(
     *,
     seed: int,
     wide: torch.dtype = torch.float64,
+    disturb: bool = False,
 ) -> Reference:
     """Call copies of the model in its own precision and in `wide`, with the same random numbers: `seed`'s.
 
     TF32 is emulated on every device: cuBLAS does not use it for all shapes. A kernel may truncate each factor of its
     products or round it, and the errors of a few elements by one way say little of those by another. So all four ways
-    are tried, and what is furthest from the exact result is kept.
+    are tried, and what is furthest from the exact result is kept. With `disturb`, so are runs with other rounding.
     """
     with torch.no_grad(), _forbid_tf32():
         loading.seed_generators(seed)
@@ -176,12 +181,10 @@ def run_reference(
             RecordedDraws() as record,
         ):
             eager = _run_eager(model, inputs)
-        others = []
+        ways: list[UncompiledMode] = list(map(DisturbedResults, range(DISTURBANCES if disturb else 0)))
         if eager is not None and products.products and sum(value.numel() for value in eager) <= FEW:
-            for ways in OTHER_WAYS:
-                loading.seed_generators(seed)
-                with Tf32Products(*ways):
-                    others.append(_run_eager(model, inputs) or eager)
+            ways += [Tf32Products(*one) for one in OTHER_WAYS]
+        others = [] if eager is None else [_run_eager_in(way, model, inputs, seed) or eager for way in ways]
         widened, values = _widened(model, wide), convert(inputs, wide)
         loading.seed_generators(seed)
         drawn = record.drawn if eager is not None else []
@@ -191,16 +194,15 @@ def run_reference(
             results = tensors_of(widened(*values))
         exact = [before.find(value) for value in results]
     for other in others:
-        assert eager is not None
-        eager = list(map(_worse, eager, other, exact))
+        eager = list(map(_worse, eager or other, other, exact))
     floor = TF32_EPS if precision == "tf32" else torch.finfo(torch.float32).eps
-    return Reference(exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor))
+    return Reference(exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor), is_disturbed=disturb)
 
 
 def _worse(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """Of two results, element by element, the one that is further from `exact`."""
     if not one.is_floating_point():
-        return one
+        return one.where(one != exact, other)
     return torch.where((other - exact).abs() > (one - exact).abs(), other, one)
 
 
@@ -238,6 +240,14 @@ def _run_eager(model: torch.nn.Module, inputs: Sequence[object]) -> list[torch.T
         raise
     except RuntimeError:  # for example "not implemented for 'Half'"
         return None
+
+
+def _run_eager_in(
+    mode: UncompiledMode, model: torch.nn.Module, inputs: Sequence[object], seed: int
+) -> list[torch.Tensor] | None:
+    loading.seed_generators(seed)
+    with mode:
+        return _run_eager(model, inputs)
 
 
 @contextlib.contextmanager

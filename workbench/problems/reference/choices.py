@@ -72,6 +72,10 @@ def find_choices(
     return noted.found
 
 
+def _is_alike(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one == other) | (one.isnan() & other.isnan())
+
+
 def take_equal_values(
     got: torch.Tensor, wanted: torch.Tensor, list_choices: Callable[[], Sequence[Choice]]
 ) -> torch.Tensor:
@@ -87,7 +91,7 @@ def take_equal_values(
         size = one.values.shape[one.axis]
         inside = (ours >= 0) & (ours < size) & (theirs >= 0) & (theirs < size)
         named = [one.values.gather(one.axis, value.clamp(0, size - 1)) for value in (ours, theirs, one.indices)]
-        alike = inside & (named[0] == named[1]) & (named[1] == named[2])
+        alike = inside & _is_alike(named[0], named[1]) & _is_alike(named[1], named[2])
         ordered = ours.sort(one.axis).values
         if bool(alike.all()) and not bool((ordered.diff(dim=one.axis) == 0).any()):
             return got.to(wanted.dtype)

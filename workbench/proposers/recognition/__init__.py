@@ -108,7 +108,7 @@ def _recognise_forms(facts: Facts) -> Computation:
         )
     facts = split_gates(facts)
     joined = decompose_to_cat(name_repeats(facts))
-    named = name_leading(remove_noop_expands(name_parts(joined)))
+    named = name_parts(name_leading(remove_noop_expands(joined)))
     for form in (facts, *([joined] if joined.graph != facts.graph else []), named):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)

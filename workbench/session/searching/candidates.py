@@ -24,14 +24,55 @@ def key_of_program(program: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 10)
 def key_of_source(source: str) -> str:
-    """The key of a file: a hash of what it says without comments and its head."""
+    """The key of a file: a hash of what it says without comments and docstrings, whatever it calls its own things."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return content_hash(source)[:DIGITS]
-    if tree.body and isinstance(tree.body[0], ast.Expr) and isinstance(tree.body[0].value, ast.Constant):
-        del tree.body[0]
-    return content_hash(ast.unparse(tree))[:DIGITS]
+    return content_hash(ast.unparse(_Plain().visit(tree)))[:DIGITS]
+
+
+class _Plain(ast.NodeTransformer):
+    """Takes docstrings away and numbers the names of functions, arguments and variables in the order of the file."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, str] = {}
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        """Find the names that the file gives."""
+        given = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        given |= {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
+        given |= {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+        named = {one.arg for one in ast.walk(node) if isinstance(one, ast.keyword)}
+        for one in ast.walk(node):
+            name = getattr(one, "id", None) or getattr(one, "arg", None) or getattr(one, "name", None)
+            if name in given - named:
+                self.numbers.setdefault(name, f"name_{len(self.numbers)}")
+        return self._without_docstring(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Number a variable."""
+        node.id = self.numbers.get(node.id, node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        """Number an argument."""
+        node.arg = self.numbers.get(node.arg, node.arg)
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Number a function of the file; methods keep their names."""
+        node.name = self.numbers.get(node.name, node.name)
+        return self._without_docstring(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Classes keep their names."""
+        return self._without_docstring(node)
+
+    def _without_docstring(self, node: ast.Module | ast.FunctionDef | ast.ClassDef) -> ast.AST:
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        return self.generic_visit(node)
 
 
 def key_of(candidate: Candidate) -> str:

@@ -16,14 +16,14 @@ from workbench.analysis import devices
 from workbench.analysis.time_model import compare_times
 from workbench.errors import ProgramError, Unavailable, Unrecorded, UserError
 from workbench.executors.jobs.trials import SHRUNK
-from workbench.policies.search import SearchTree
+from workbench.policies.search import Given, SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.profilers.energy import Counter
 from workbench.records import Event, Job, Outcome, Proposal, Trial, Verdict, Version
 from workbench.records.search import NodeResult, SearchAim, SearchCandidate
 from workbench.session.parts import Parts
 from workbench.session.profiling import Profiling
-from workbench.session.searching.candidates import find_version, read_candidate
+from workbench.session.searching.candidates import find_version, read_candidate, write_candidate
 from workbench.session.searching.prefetching import Prefetching
 from workbench.session.searching.standing import settle
 from workbench.session.testing import Testing
@@ -80,6 +80,14 @@ class LiveEvaluator:
             tokens=(proposal.tokens_in or 0) + (proposal.tokens_out or 0),
             usd=proposal.cost_usd or 0.0,
         )
+
+    def judge_given(self, version: Version, roots: Sequence[SearchCandidate]) -> Given:
+        """A version of the session as a candidate, of the space's roots if it is one, with its result; one that this
+        executor did not judge is tested.
+        """
+        own = write_candidate(version.proposal.candidate, version.proposal.title)
+        found = describe_result(self.log.version(version.number), screened=self._test(version))
+        return next((one for one in roots if one.key == own.key), own), found
 
     def _find_or_add(self, candidate: SearchCandidate, tree: SearchTree) -> Version:
         """The version of a candidate; one that the session has already is not added again."""
@@ -153,14 +161,11 @@ class LiveEvaluator:
         return ""
 
     def _find_best(self, tree: SearchTree) -> tuple[Version | None, float]:
-        """The fastest version of the search, or of the session before it, with its seconds on the GPU."""
-        found, before = tree.best.result if tree.best is not None else None, self.log.best
-        timed: list[tuple[float, int]] = []
-        if found is not None and found.version is not None and found.time_s:
-            timed.append((found.time_s, found.version))
-        if before is not None and self._is_tested(before) and (seconds := before.trials[-1].verdict.time_s):
-            timed.append((seconds, before.number))
-        return (self.log.version(min(timed)[1]), min(timed)[0]) if timed else (None, 0.0)
+        """The fastest version of the search with its seconds on the GPU."""
+        found = tree.best.result if tree.best is not None else None
+        if found is None or found.version is None or not found.time_s:
+            return None, 0.0
+        return self.log.version(found.version), found.time_s
 
     def _emulate(self, version: Version) -> Outcome:
         """A version's outcome on the emulator; one that was measured without being screened is run there once, which is

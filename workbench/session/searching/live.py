@@ -95,6 +95,8 @@ class Searching:
                     return guess_next(space, strategy, log.events(), emulator.workers)
 
                 evaluator = LiveEvaluator(self.parts, self.profiling, emulator, guess, setup.aim)
+                best = self.log.best
+                given = evaluator.judge_given(best, space.roots()) if best is not None else None
                 tree = run_search(
                     space,
                     evaluator,
@@ -106,6 +108,7 @@ class Searching:
                     aim=setup.aim,
                     expander=setup.expander,
                     start=setup.start,
+                    given=given,
                 )
         finally:
             self._running = None
@@ -129,14 +132,14 @@ class Searching:
 
     def _find(self, request: SearchRequest, strategy: Strategy) -> tuple[int, SearchSetup]:
         """(number, setup) of the last search if it began as is asked for, else of a new one."""
-        base = self.log.baseline
+        best = self.log.best
         setup = SearchSetup(
             strategy=strategy.name,
             seed=request.seed,
             constants=tuple(sorted(strategy.constants.items())),
             aim=request.aim,
             expander=request.by,
-            start=base.number if base is not None else None,
+            start=best.number if best is not None else None,
         )
         known = self.log.store.searches()
         last = max(known, default=0)

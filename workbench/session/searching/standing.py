@@ -57,6 +57,8 @@ def crown(deciding: Deciding, tree: SearchTree, search: int) -> str:
     if best is None or best.result is None or best.result.version is None:
         return ""
     version = log.version(best.result.version)
+    if best.is_given and tree.trials:
+        return f"nothing that search {search} tried is better than v{version.number}, which the session had"
     if base is None or base.number == version.number:
         return ""
     if tree.setup is not None and tree.setup.aim == "energy":

@@ -16,6 +16,7 @@ from workbench.analysis import devices
 from workbench.analysis.occupancy import occupancy
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
+from workbench.landscapes.keys import with_arch
 from workbench.language import OPERATIONS, Binding, Program, Stage, check, format_program, parse
 from workbench.language.explain import Cost, cost_of, explain, notes
 from workbench.language.operation import Operation, operands
@@ -49,10 +50,10 @@ def explain_program(
     return MimeBundle("\n".join(lines))
 
 
-def explain_text(text: str, arguments: Namespace, *, device: str = "") -> MimeBundle:
+def explain_text(text: str, arguments: Namespace, *, device: str = "", arch: str = "") -> MimeBundle:
     """Explain a program, or an operation by its name; without a text list all operations.
 
-    `arguments` has `device`, `size` and `compile`.
+    `arguments` has `device`, `size` and `compile`; `device` and `arch` are those of a session, for what names none.
     """
     if not text.strip():
         return list_operations()
@@ -63,6 +64,8 @@ def explain_text(text: str, arguments: Namespace, *, device: str = "") -> MimeBu
         guess = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"muCUTLASS has no operation {text.strip()}{guess}; there are: {', '.join(OPERATIONS)}")
     device = arguments.device or device or "H200"
+    if arch and all(OPERATIONS[stage.operation.name].setting("arch") is not None for stage in parse(text).stages):
+        text = with_arch(text, arch)
     return explain_program(text, device=device, size=arguments.size, compiled=arguments.compile)
 
 

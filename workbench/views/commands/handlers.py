@@ -24,14 +24,13 @@ from workbench.views.commands.searching import handlers as searching
 from workbench.views.notebook import model_choice
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.plots import energy, roofline
-from workbench.views.plots import profile as profile_plots
 from workbench.views.text import diff as diff_view
 from workbench.views.text import lessons_page, tables
 from workbench.views.text.card_page import explain_no_version, show_card
 from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import MimeBundle
 from workbench.views.text.problem_card import describe_problem
-from workbench.views.text.profile_report import profile_report
+from workbench.views.text.profile_report import profile_plot, profile_report
 from workbench.views.text.rules_page import program_rules, with_rules
 from workbench.views.text.sessions_page import list_sessions
 
@@ -112,7 +111,7 @@ def profile(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     options = {"sections": arguments.sections, "case": arguments.case}
     found = state.session.profile(version.number, arguments.by, again=arguments.again, **options)
-    return profile_plots.plot(found, arguments.plot) if arguments.plot else profile_report(version, found)
+    return profile_plot(version, found, arguments.plot) if arguments.plot else profile_report(version, found)
 
 
 def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -123,8 +122,8 @@ def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
         return show_verdict(state, made) if made is not None else MimeBundle(state.last_note)
     found = session.diagnose(number, arguments.by, again=arguments.again)
     version = session.version(number)
-    way = notebook_way(version, has_model=session.has_model)
-    return diagnosis_report(version, found, way, program_rules(version, session.problem))
+    way = notebook_way(version, session.versions, has_model=session.has_model)
+    return diagnosis_report(version, found, way, program_rules(version, session.problem), session.versions)
 
 
 def show_diff(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -162,7 +161,7 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     undone = state.session.undo()
-    return MimeBundle(f"taken back: v{undone.version} {undone.kind}")
+    return MimeBundle(f"taken back: v{undone.version} {undone.participle}")
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -281,7 +280,8 @@ def explain(arguments: Namespace, cell: str | None, state: Notebook) -> object:
                 "this version was not written in muCUTLASS; give a program: "
                 "%cutegen explain softmax(x) .threads_per_row(32)"
             )
-    return explanation.explain_text(text, arguments, device=session.device if session is not None else "")
+    device, arch = (session.device, session.arch) if session is not None else ("", "")
+    return explanation.explain_text(text, arguments, device=device, arch=arch)
 
 
 def pin(arguments: Namespace, cell: str | None, state: Notebook) -> object:

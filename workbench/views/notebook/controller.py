@@ -7,7 +7,6 @@ versions, so accept, reject and stop work during a step.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sqlite3
 import threading
@@ -18,13 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from workbench import plugins
 from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
-from workbench.records import Event, Profile, Version
+from workbench.records import Decision, Event, Profile, Version
 from workbench.session import Session
 from workbench.views.notebook import model_choice, search_view, view_model
 from workbench.views.notebook.messages import LogEntry, Message, read_count, read_indices, read_number, read_reference
+from workbench.views.text.diagnosis import describe_wrong
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
 DECISIONS = ("accept", "reject", "undo", "model", "planner")
+SAID = ("proposed", "judged", "decided", "stopped")  # events that the status region shows
 LOG_LIMIT = 200  # log entries that the browser keeps
 MAX_RUN, MAX_CHOICES = 50, 8  # steps per press of "Run", and proposals to choose from, at most
 
@@ -38,18 +39,6 @@ def get_controller(session: Session) -> SessionController:
     if found is None:
         found = _controllers[session] = SessionController(session)
     return found
-
-
-def kernel_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop of the Jupyter kernel, which sends messages to the browser; None in plain Python."""
-    import IPython
-
-    if getattr(IPython.get_ipython(), "kernel", None) is None:
-        return None
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class SessionController:
@@ -70,7 +59,7 @@ class SessionController:
         self._profiles: dict[int, Profile] = {}
         self._steps = ThreadPoolExecutor(1, thread_name_prefix="cutegen-step")
         self._decisions = ThreadPoolExecutor(1, thread_name_prefix="cutegen-decide")
-        self._decided: tuple[Version, Version | None] | None = None
+        self._decided: tuple[Version, Version | None, Decision | None] | None = None
         for event in session.events()[-LOG_LIMIT:]:
             self._log_event(event)
         self._unsubscribe = session.subscribe(self._on_event)
@@ -104,7 +93,7 @@ class SessionController:
             "choices": view_model.choice_rows(versions, shown) if shown else [],
             "profile": view_model.profile_table(shown, self._profiles.get(shown.number)) if shown else nothing,
             "advice": view_model.advice_view(
-                shown, session.known_diagnosis(shown.number) if shown else None, has_model=session.has_model
+                shown, session.known_diagnosis(shown.number) if shown else None, versions, has_model=session.has_model
             ),
             "roofline": bundle.get("image/svg+xml", ""),
             "rooflineText": bundle.get("text/plain", ""),
@@ -116,7 +105,7 @@ class SessionController:
         versions = session.versions if versions is None else versions
         pending = [version.number for version in versions if view_model.status(version) == "pending"]
         baseline = session.baseline
-        best = session.best
+        best, last = session.best, session.log.last_decision
         return {
             "session": self.name,
             "problem": session.problem.name,
@@ -127,7 +116,7 @@ class SessionController:
             "pending": pending,
             "baseline": baseline.number if baseline else None,
             "best": best.number if best else None,
-            "undo": any(version.decision is not None for version in versions),
+            "undo": {"version": last.version, "what": last.participle} if last is not None else None,
             "cost": session.spent() or view_model.total_cost(versions),
             "llm": model_choice.needs_model(self.proposer[0]),
             "model": model_choice.model_view(session),
@@ -198,6 +187,8 @@ class SessionController:
             else:
                 self._log_event(event)
             self._note = event.message if event.kind == "note" else self._note
+            if event.kind in SAID and not self._busy:  # of a cell's command; what the panel did is said after this
+                self._message = {"kind": "info", "text": event.message}
         if event.kind == "search":
             self._notify("search")
         self._notify(
@@ -215,8 +206,8 @@ class SessionController:
         with self._lock:
             self._message = {"kind": "error", "text": text}
 
-    def last_decision(self) -> tuple[Version, Version | None]:
-        """The version of the last decision, and the version it was compared with."""
+    def last_decision(self) -> tuple[Version, Version | None, Decision | None]:
+        """The version of the last decision, the version it was compared with, and the decision that was taken back."""
         if self._decided is None:
             raise UserError("nothing was decided yet")
         return self._decided
@@ -313,7 +304,7 @@ class SessionController:
             version = session.version(read_reference(message.get("version")) or "latest")
             if name == "profile":
                 found = self._profiles[version.number] = session.profile(version.number)
-                return f"v{version.number}: {found.summary}"
+                return f"{describe_wrong(version) or f'v{version.number}'}: {found.summary}"
             session.test(version.number)
         else:
             self._note = ""
@@ -334,8 +325,9 @@ class SessionController:
             said, self.proposer = model_choice.choose_proposer(session, name, message)
             return said
         if name == "undo":
-            session.undo()
-            return "last decision taken back"
+            undone = session.undo()
+            self._show_decided(session.version(undone.version), undone)
+            return f"taken back: v{undone.version} {undone.participle}"
         number, reason = self._check_decision(message), str(message.get("reason", ""))
         if name == "accept":
             hunks = message.get("hunks")
@@ -344,10 +336,18 @@ class SessionController:
         else:
             version = session.reject(number, reason=reason, source_hash=str(message["sourceHash"]))
         version = session.version(version.number)
-        self._decided = (version, session.version(version.parent) if version.parent else None)
-        self._shown, self._against = self._next_pending(number), None
+        self._show_decided(version, None)
+        following = self._next_pending(number)
+        waits = f"; v{following} is waiting for a decision (Alt+Shift+N shows it)" if following is not None else ""
+        return f"v{version.number} {view_model.status(version)}{waits}"
+
+    def _show_decided(self, version: Version, undone: Decision | None) -> None:
+        """Stay at the version that was decided on (of one that was accepted in part, at what was made of it), so that
+        the next key or click is about no other.
+        """
+        self._decided = (version, self.session.version(version.parent) if version.parent else None, undone)
+        self._shown, self._against = version.number, None
         self._notify("decided")
-        return f"v{version.number} {view_model.status(session.version(version.number))}"
 
     def _check_decision(self, message: Message) -> int:
         """The number of the version to decide on. Raises if session, version or source are not those on display."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import html
 import itertools
 
-from workbench.records import Version
+from workbench.analysis.hunks import name_hunks
+from workbench.records import Decision, Version
 from workbench.session import Session
 from workbench.views.notebook import view_model
 from workbench.views.notebook.view_model import Cell, DiffBlock
@@ -42,9 +43,15 @@ class DecisionRecord:
             "text/plain": "\n\n".join(text for _, text in self._entries),
         }
 
-    def add_decision(self, session: Session, version: Version, against: Version | None) -> None:
-        """Append a decision and update the roofline."""
-        self._entries.append((decision_html(version, against), decision_text(version, against)))
+    def add_decision(
+        self, session: Session, version: Version, against: Version | None, undone: Decision | None = None
+    ) -> None:
+        """Append a decision, or that one was taken back, and update the roofline."""
+        if undone is not None:
+            said = f"v{version.number} {view_model.status(version)}: taken back that it was {undone.participle}"
+            self._entries.append((f"<p><strong>{html.escape(said)}</strong></p>", said))
+        else:
+            self._entries.append((decision_html(version, against), decision_text(version, against)))
         self._decisions.update(self._bundle(session.name), raw=True)
         roofline(session).replace(self._roofline)
 
@@ -60,7 +67,7 @@ def _headline(version: Version, against: Version | None) -> str:
     decision = version.decision
     line = f"v{version.number} {view_model.status(version)}"
     if decision and decision.hunks is not None:
-        line += f" (hunks {', '.join(map(str, decision.hunks)) or 'none'})"
+        line += f" ({name_hunks(decision.hunks)})"
     if decision and decision.reason:
         line += f": {decision.reason}"
     return line + (f" — compared with v{against.number}" if against else " — the first version")

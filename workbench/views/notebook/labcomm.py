@@ -6,6 +6,7 @@ comm-info request and sends "hello". Commands go to the controller of the sessio
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import threading
@@ -16,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from workbench.errors import WorkbenchError
 from workbench.session import Session
-from workbench.views.notebook.controller import SessionController, get_controller, kernel_loop
+from workbench.views.notebook.controller import SessionController, get_controller
 
 TARGET = "cutegen"
 ALLOWED = (
@@ -33,6 +34,18 @@ ALLOWED = (
     "select",
     "next",
 )
+
+
+def kernel_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of the Jupyter kernel, which sends messages to the browser; None in plain Python."""
+    import IPython
+
+    if getattr(IPython.get_ipython(), "kernel", None) is None:
+        return None
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class CommContent(TypedDict):

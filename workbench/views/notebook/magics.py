@@ -28,19 +28,26 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         super().__init__(shell)
         self.current: Session | None = None
         self.last_note = ""
+        self._dropped = ""  # the session that a failed `problem` closed
         self._unsubscribe: Callable[[], None] | None = None
 
     @property
     def session(self) -> Session:
         """The current session. Raises `UserError` if there is none."""
         if self.current is None:
-            raise UserError("no session is open, so there is no problem: %cutegen problem NAME, or %cutegen open NAME")
+            last = (
+                f"; the last problem failed, which closed {self._dropped}"
+                if self._dropped
+                else ", so there is no problem"
+            )
+            name = self._dropped or "NAME"
+            raise UserError(f"no session is open{last}: %cutegen problem NAME, or %cutegen open {name}")
         return self.current
 
     def use(self, session: Session) -> None:
         """Make a session the current one, and close the previous one."""
         self.close_session()
-        self.current = session
+        self.current, self._dropped = session, ""
         self._unsubscribe = session.subscribe(self._keep_note)
         self.shell.user_ns["session"] = session
         labcomm.show_session(session)
@@ -58,7 +65,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         """Close the session of an earlier problem, so that no command is for it. Returns the words that say so."""
         if self.current is None:
             return ""
-        name = self.current.name
+        name = self._dropped = self.current.name
         self.close_session()
         self.shell.user_ns.pop("session", None)
         labcomm.show_session(None)

@@ -19,7 +19,7 @@ from workbench.errors import WorkbenchError
 from workbench.plugins import DEFAULTS
 from workbench.session import Session
 from workbench.views.notebook import decision_record, labcomm
-from workbench.views.notebook.controller import SessionController, get_controller, kernel_loop
+from workbench.views.notebook.controller import SessionController, get_controller
 
 STATIC = Path(__file__).parent / "static"
 RECEIVED = 256  # ids of the last messages, which the page sends again until they are confirmed
@@ -45,7 +45,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self.controller: SessionController = get_controller(session)
         self.controller.proposer = (by, options)
         self._name, self._folder = str(session.name), session.log.folder
-        self._loop, self._thread_id = kernel_loop(), threading.get_ident()
+        self._loop, self._thread_id = labcomm.kernel_loop(), threading.get_ident()
         self._waiting: set[str] = set()
         self._waiting_lock = threading.Lock()
         self._received: deque[object] = deque(maxlen=RECEIVED)

@@ -139,6 +139,8 @@ def verdict_text(version: Version) -> str:
     ]
     refused = [said.partition(" (")[0] for said in verdict.refuses]  # the verdict itself has the reasons too
     doubts += [f"refuses {', '.join(refused)}"] * bool(refused) + [f"doubt: {said}" for said in verdict.doubts]
+    left_out = [said.partition(" (")[0] for said in verdict.left_out]
+    doubts += [f"left out: inputs of {', '.join(left_out)}"] * bool(left_out)
     return "; ".join(parts + doubts + [*verdict.untested, *(f"disturbed: {doubt}" for doubt in verdict.disturbed)])
 
 
@@ -292,10 +294,7 @@ def profile_table(version: Version, made: Profile | None = None) -> ProfileTable
     ]
     empty = "not tested yet" if trial is None else "no counters: this trial did not run on the emulator"
     note = made.summary if made else "" if rows else empty
-    if trial is not None and not trial.verdict.correct:
-        note = "; ".join(
-            filter(None, [f"v{version.number} is NOT CORRECT: these are the counts of a wrong kernel", note])
-        )
+    note = "; ".join(filter(None, [diagnosis.describe_wrong(version), note]))
     return {"rows": rows, "kernels": [_kernel_row(build, made) for build in builds], "note": note}
 
 
@@ -327,27 +326,37 @@ def _kernel_row(build: KernelBuild, made: Profile | None) -> KernelRow:
     }
 
 
-def advice_view(version: Version | None, found: Diagnosis | None, *, has_model: bool) -> AdviceView:
-    """The first advice on a version, from `Session.known_diagnosis`. `has_model` says whether a model can follow it."""
+def advice_view(
+    version: Version | None, found: Diagnosis | None, versions: Sequence[Version] = (), *, has_model: bool
+) -> AdviceView:
+    """The first advice on a version of a session, from `Session.known_diagnosis`, whose change no version has yet.
+    `has_model` says whether a model can follow it.
+    """
     if version is None or found is None:
         what = "no version yet" if version is None else f"not diagnosed yet: %cutegen diagnose v{version.number}"
         return {"head": "", "top": None, "more": 0, "note": what}
     room = f", {format_times(found.room)} the attainable bound" if found.room is not None else ""
     head = f"v{version.number} is bound by {found.bottleneck} ({found.provenance}){room}"
     if found.exhausted or not found.advice:
-        note = "nothing to gain here: the bound leaves no room" if found.exhausted else "no probe found a cause"
+        faster = diagnosis.find_faster(version, versions)
+        note = diagnosis.describe_exhausted(faster) if found.exhausted else "no probe found a cause"
         return {"head": head, "top": None, "more": 0, "note": note}
-    advice, place = found.advice[0], directives.locate(found.advice[0], version.proposal.candidate.source)
-    can_apply = has_model or bool(diagnosis.first_move(version, advice))
+    moves = [diagnosis.find_move(version, advice, versions) for advice in found.advice]
+    at = next((number for number, (_, sets, made) in enumerate(moves) if sets or not made), 0)
+    advice, (_, sets, made) = found.advice[at], moves[at]
+    place = directives.locate(advice, version.proposal.candidate.source)
+    by_hand = "edit it by hand: no setting of a program makes this change"
+    if made and not sets:
+        by_hand = f"edit it by hand: each setting that makes this change was tried ({made})"
     top: TopAdvice = {
         "probe": advice.probe,
         "severity": advice.severity,
         "cause": advice.cause,
-        "action": advice.action,
+        "action": f"{advice.action} ({sets})" if sets else advice.action,
         "evidence": directives.describe_evidence(advice),
         "gain": f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}",
         "code": f"line {place[0]}: {place[1]}" if place else "",
-        "way": "apply" if can_apply else "edit it by hand: no setting of a program makes this change",
+        "way": "apply" if sets or has_model else by_hand,
     }
     return {"head": head, "top": top, "more": len(found.advice) - 1, "note": found.note}
 

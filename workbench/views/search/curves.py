@@ -100,8 +100,8 @@ def compare_searches(searches: Mapping[str, Sequence[SearchTree]], best_s: float
 def _trial_times(tree: SearchTree) -> list[float | None]:
     """The least time after each trial, without what was screened out."""
     levels = zip(tree.tried, best_so_far(tree), strict=True)
-    results = ((tree.nodes[number].result, level) for number, level in levels)
-    return [level for result, level in results if result is not None and not result.screened]
+    nodes = ((tree.nodes[number], level) for number, level in levels)
+    return [level for node, level in nodes if node.result is not None and not (node.result.screened or node.is_given)]
 
 
 def _median_curve(name: str, lists: Sequence[Sequence[float | None]], least: float, longest: int) -> Curve:

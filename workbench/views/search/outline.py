@@ -242,6 +242,8 @@ def summarise(tree: SearchTree) -> str:
     if tree.usd:
         said.append(f"${tree.usd:.4f}")
     said.append(f"best is {_name_node(best)}: {_describe_time(best)}" if best is not None else "none is correct yet")
+    if best is not None and best.is_given and tree.trials:
+        said.append("the session had it; nothing that was tried is better")
     if tree.stopped:
         said.append(tree.stopped)
     return "; ".join(said)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from workbench import search
 from workbench.probes import directives
-from workbench.probes.moving import write_moved
+from workbench.probes.moving import describe_move, map_programs, write_moved
 from workbench.records import Advice, Diagnosis, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
@@ -21,16 +22,29 @@ MOST_EXAMPLES = 3  # advice with an example beside it
 COLUMNS = 108
 COLOURS = {"high": "#c0504d", "medium": "#b8740b", "low": "#7a7a7a"}
 MARKS = {"high": "▲", "medium": "△", "low": "▽"}
-Way = Callable[[Advice], str]  # how to make the change
+MOST_MADE = 3  # versions that made an advised change before, which are named
 
 
-def diagnosis_report(version: Version, found: Diagnosis, way: Way, rules: Sequence[KernelRule] = ()) -> MimeBundle:
+class Change(NamedTuple):
+    """The change of an advice: how to make it, what it sets in the program, and which versions have it already."""
+
+    way: str
+    sets: str = ""
+    made: str = ""
+
+
+Way = Callable[[Advice], Change]
+
+
+def diagnosis_report(
+    version: Version, found: Diagnosis, way: Way, rules: Sequence[KernelRule] = (), versions: Iterable[Version] = ()
+) -> MimeBundle:
     """The diagnosis as text and HTML. `way` says how to make the change of an advice, such as one command.
 
-    `rules` are those of recorded landscapes on whose slow side the version is.
+    `rules` are those of recorded landscapes on whose slow side the version is, `versions` those of its session.
     """
     source = version.proposal.candidate.source
-    head = _head(version, found)
+    head = _head(version, found, find_faster(version, versions))
     shown = () if found.exhausted else found.advice
     blocks = [_Block(number, advice, source, way(advice)) for number, advice in enumerate(shown, 1)]
     skipped = _skipped(found)
@@ -49,20 +63,22 @@ def diagnosis_report(version: Version, found: Diagnosis, way: Way, rules: Sequen
     )
 
 
-def notebook_way(version: Version, *, has_model: bool) -> Way:
+def notebook_way(version: Version, versions: Sequence[Version], *, has_model: bool) -> Way:
     """How to make the change of an advice in a notebook."""
-    return session_way(version, f"%cutegen diagnose v{version.number} --apply", has_model=has_model)
+    return session_way(version, versions, f"%cutegen diagnose v{version.number} --apply", has_model=has_model)
 
 
-def session_way(version: Version, command: str, *, has_model: bool) -> Way:
-    """How to make the change of an advice in a session. `command` lacks the advice's probe."""
+def session_way(version: Version, versions: Sequence[Version], command: str, *, has_model: bool) -> Way:
+    """How to make the change of an advice in a session with these versions. `command` lacks the advice's probe."""
 
-    def say(advice: Advice) -> str:
-        if first_move(version, advice):
-            return f"{command} {advice.probe}"
+    def say(advice: Advice) -> Change:
+        _, sets, made = find_move(version, advice, versions)
+        if sets:
+            return Change(f"{command} {advice.probe}", sets, made)
         if has_model:
-            return f"{command} {advice.probe} (the model writes it)"
-        return "by hand: %%cutegen edit in a notebook; with a model set (%cutegen model) one command asks it"
+            return Change(f"{command} {advice.probe} (the model writes it)", "", made)
+        by_hand = "by hand: %%cutegen edit in a notebook; with a model set (%cutegen model) one command asks it"
+        return Change(f"every setting that makes it was tried; {by_hand}" if made else by_hand, "", made)
 
     return say
 
@@ -70,36 +86,86 @@ def session_way(version: Version, command: str, *, has_model: bool) -> Way:
 def file_way(version: Version, problem: str) -> Way:
     """How to make the change of an advice for a candidate on the command line."""
 
-    def say(advice: Advice) -> str:
-        moved = first_move(version, advice)
-        return f'cutegen test {problem} "{moved}"' if moved else "by hand, in the file"
+    def say(advice: Advice) -> Change:
+        moved, sets, _ = find_move(version, advice)
+        return Change(f'cutegen test {problem} "{moved}"', sets) if moved else Change("by hand, in the file")
 
     return say
 
 
-def first_move(version: Version, advice: Advice) -> str:
-    """The nearest legal program with the advised change; "" if there is none."""
+def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()) -> tuple[str, str, str]:
+    """(the nearest legal program with the advised change that no version has, what it sets, which versions have such a
+    change and what became of them); "" for what there is not.
+    """
     program = version.proposal.candidate.program
-    return next((text for _, text in write_moved(program, advice.moves)), "") if program else ""
+    if not program:
+        return "", "", ""
+    known, made = map_programs(versions), list[str]()
+    for move, text in write_moved(program, advice.moves):
+        sets = describe_move(move, program, text)
+        if text not in known:
+            return text, sets, "; ".join(made)
+        if len(made) < MOST_MADE:
+            made.append(f"{sets} in {_describe_end(known[text])}")
+    return "", "", "; ".join(made)
 
 
-def _head(version: Version, found: Diagnosis) -> list[str]:
+def _describe_end(version: Version) -> str:
+    """What became of a version: "v4, rejected: reads x twice"."""
+    decision = version.decision
+    if decision is None:
+        return f"v{version.number}, pending"
+    return f"v{version.number}, {decision.participle}" + (f": {decision.reason}" if decision.reason else "")
+
+
+def find_faster(version: Version, versions: Iterable[Version]) -> Version | None:
+    """The fastest of the correct versions whose time is less than this one's and of the same provenance."""
+    own = version.trials[-1].verdict if version.trials else None
+    if own is None or own.time_s is None:
+        return None
+    found = [(one.trials[-1].verdict, one) for one in versions if one.trials]
+    faster = [
+        (verdict.time_s, one)
+        for verdict, one in found
+        if verdict.correct and not verdict.refused and verdict.time_s and verdict.time_s < own.time_s
+        if verdict.time_provenance == own.time_provenance
+    ]
+    return min(faster, key=lambda item: item[0])[1] if faster else None
+
+
+def describe_exhausted(faster: Version | None) -> str:
+    """That the bound leaves no room, with the version that is faster where there is one."""
+    if faster is None:
+        return "nothing to gain here: the bound leaves no room"
+    time = format_seconds(faster.trials[-1].verdict.time_s)
+    return f"next to nothing to gain here, by the bound; v{faster.number} is faster ({time}): go on from it"
+
+
+def _head(version: Version, found: Diagnosis, faster: Version | None) -> list[str]:
     """Class, both stages, the room to the bound, and what there is to say without advice."""
     place = "on" if found.provenance == "measured" else "for"
     where = f"{found.provenance} {place} {found.device}" + (f", case {found.case}" if found.case else "")
     lines = [f"v{version.number} is bound by {found.bottleneck} ({where})"]
+    lines += [f"  {wrong}"] if (wrong := describe_wrong(version)) else []
     stages = f"  the problem's own limit: {found.analytic}; this kernel's counters: {found.measured}"
     lines.append(stages + (f" ({found.note})" if found.note else ""))
     if found.seconds is not None:
         room = "no bound is known" if found.room is None else f"{format_times(found.room)} the attainable bound"
         lines.append(f"  time {format_seconds(found.seconds)}, {room}")
     if found.exhausted:
-        lines.append(
-            "  Nothing to gain here: the bound leaves no room. Change the problem, or go on to another kernel."
-        )
+        said = describe_exhausted(faster)
+        more = "" if faster is not None else ". Change the problem, or go on to another kernel."
+        lines.append(f"  {said[0].upper()}{said[1:]}{more}")
     elif not found.advice:
         lines.append(f"  No probe found a cause; look at the counters: %cutegen profile v{version.number}")
     return lines
+
+
+def describe_wrong(version: Version) -> str:
+    """That what is counted and timed is of a wrong kernel; "" for a version that is correct or was not tested."""
+    if not version.trials or version.trials[-1].verdict.correct:
+        return ""
+    return f"v{version.number} is NOT CORRECT: its counts and times are those of a wrong kernel"
 
 
 def _skipped(found: Diagnosis) -> str:
@@ -114,14 +180,16 @@ def _skipped(found: Diagnosis) -> str:
 class _Block:
     """One advice."""
 
-    def __init__(self, number: int, advice: Advice, source: str, way: str) -> None:
+    def __init__(self, number: int, advice: Advice, source: str, change: Change) -> None:
         self.number, self.advice = number, advice
         self.place = directives.locate(advice, source)
         self.example = search.find_example(advice.pattern) if number <= MOST_EXAMPLES else None
         self.rows = [
             ("change", advice.action),
             ("gain", f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}"),
-            ("make it", way),
+            *([("made in", change.made)] if change.made else []),
+            *([("sets", change.sets)] if change.sets else []),
+            ("make it", change.way),
             *([("example", f"%cutegen search {advice.pattern}")] if advice.pattern and self.example is None else []),
         ]
 

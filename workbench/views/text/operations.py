@@ -157,9 +157,14 @@ class AxisNames:
         """The axes of a parameter or buffer, whose shape is known at the small case and perhaps at full size."""
         label = f"{prefix}:{spec.name}"
         full = self._at_full.get(label)
+        own = self.facts.state_label(spec.name)
         axes = tuple(
-            self._name_of_extent(f"{spec.name}[{axis}]", (small,), (self._small,))
-            or (self._name_of_two(small, full[axis], set()) if full else str(small))
+            self._name_of_extent(f"{own}[{axis}]", (small,), (self._small,))
+            or (
+                self._name_of_two(small, full[axis], set())
+                if full and (f"{own}[{axis}]" in self._of or not self._of)
+                else str(full[axis] if full else small)
+            )
             for axis, small in enumerate(spec.shape)
         )
         self._known[label] = axes

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from workbench.records import Launch, LineCounts, Profile, Version
 from workbench.views.plots import profile as profile_plots
+from workbench.views.text.diagnosis import describe_wrong
 from workbench.views.text.l2_report import l2_tables
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table
 
@@ -25,11 +26,20 @@ def profile_report(version: Version, found: Profile) -> MimeBundle:
 
     Without emulated launches: the table of kernels and the plots.
     """
-    report = _report(version, found)
-    if version.trials and not version.trials[-1].verdict.correct:
-        warning = f"v{version.number} is NOT CORRECT: its counts and times are those of a wrong kernel"
-        return _join(MimeBundle(warning, html=f"<p><strong>{warning}</strong></p>"), report)
-    return report
+    return _warn(version, _report(version, found))
+
+
+def profile_plot(version: Version, found: Profile, name: str) -> MimeBundle:
+    """One plot of a profile by its name."""
+    return _warn(version, profile_plots.plot(found, name))
+
+
+def _warn(version: Version, shown: MimeBundle) -> MimeBundle:
+    """What is shown of a profile, below a warning if the version is not correct."""
+    warning = describe_wrong(version)
+    if not warning:
+        return shown
+    return _join(MimeBundle(warning, html=f"<p><strong>{warning}</strong></p>"), shown)
 
 
 def _report(version: Version, found: Profile) -> MimeBundle:

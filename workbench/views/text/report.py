@@ -109,7 +109,8 @@ def _advice_html(session: Session, version: Version) -> str:
     found = session.known_diagnosis(version.number) if accepted or best else None
     if found is None:
         return ""
-    shown = diagnosis_report(version, found, notebook_way(version, has_model=session.has_model))
+    way = notebook_way(version, session.versions, has_model=session.has_model)
+    shown = diagnosis_report(version, found, way, versions=session.versions)
     return (
         f"<details{' open' if best else ''}><summary>what limits it, and what to change</summary>{shown.html}</details>"
     )

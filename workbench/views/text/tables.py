@@ -60,7 +60,10 @@ def next_step(version: Version, *, has_model: bool) -> str:
     """What a person in a notebook may do about a version that was just tested; "" if it is decided."""
     if version.decision is not None or not version.trials:
         return ""
-    if not version.trials[-1].verdict.correct:
+    found = version.trials[-1].verdict
+    if found.refused:
+        return "%%cutegen edit mends it, %cutegen reject WHY drops it"
+    if not found.correct:
         mend = "%cutegen repair or %%cutegen edit mends it" if has_model else "%%cutegen edit mends it"
         return f"{mend}, %cutegen reject WHY drops it"
     if version.parent is None:
@@ -82,17 +85,18 @@ def _proposal_lines(version: Version) -> list[str]:
         lines.append(f"  why: {proposal.reason}")
     if proposal.predicted_gain:
         known = abs(proposal.predicted_gain - 1) >= LEAST_GAIN
-        gain = f"{proposal.predicted_gain:.2f}x (modelled)" if known else "no gain that the time model knows of"
-        lines.append(f"  predicted: {gain}")
+        gain = f"{proposal.predicted_gain:.2f}x" if known else "no gain"
+        lines.append(f"  expected before it was compiled: {gain} (by the planner's model of the settings)")
     return lines
 
 
 def _correct_line(version: Version) -> str:
     trial = version.trials[-1]
     worst = trial.verdict.worst_error
-    error = f", errors under {_round_up_error(worst)} of the tolerance" if worst is not None else ""
-    tested = coverage.tested_cases(trial.outcome.checks)
-    return f"  CORRECT at {tested}{error}{_absolute_errors(trial.outcome.checks)}"
+    error = _absolute_errors(trial.outcome.checks)
+    if not error and worst is not None:
+        error = f"; errors under {_round_up_error(worst)} of the tolerance"
+    return f"  CORRECT at {coverage.tested_cases(trial.outcome.checks)}{error}"
 
 
 def _limit_lines(found: Verdict) -> list[str]:
@@ -101,6 +105,7 @@ def _limit_lines(found: Verdict) -> list[str]:
         *([f"  tested: {'; '.join(found.tested)}"] if found.tested else []),
         *(f"  refuses {said}" for said in found.refuses),
         *(f"  not varied: {said}" for said in found.untested),
+        *(f"  left out: inputs of {said}" for said in found.left_out),
         *(f"  doubt: {said}" for said in found.doubts),
     ]
 
@@ -110,7 +115,7 @@ def _absolute_errors(checks: Sequence[Check]) -> str:
     worst = max(checks, key=lambda check: check.max_error, default=None)
     if worst is None or worst.eager_absolute is None:
         return ""
-    return f" (largest error {worst.max_absolute:.0e}, torch eager's {worst.eager_absolute:.0e})"
+    return f"; largest error {worst.max_absolute:.0e}, torch eager's {worst.eager_absolute:.0e}"
 
 
 def _round_up_error(error: float) -> str:

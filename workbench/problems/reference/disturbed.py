@@ -1,0 +1,36 @@
+"""What rounding in another order may do to a result: torch eager with errors of one unit in the last place.
+
+Tiny rows behind a bias leave differences of almost equal numbers. There torch eager's own error says little of that of
+a right kernel: all elements of a row may be rounded alike by chance. Used in workers only: it imports torch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
+
+from workbench.problems.counting import UncompiledMode, operation_name
+
+COPIES = ("clone", "detach", "alias", "lift_fresh")  # ATen calls that round nothing
+
+
+class DisturbedResults(UncompiledMode):
+    """Each floating-point result of an operation gets a random relative error of up to its dtype's eps. Zeros stay."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def _disturb(self, value: object) -> object:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.itemsize == 1:
+            return value
+        part = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        return (value.double() * (1 + part.to(value.device) * torch.finfo(value.dtype).eps)).to(value.dtype)
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        result = func(*args, **(kwargs or {}))
+        is_made = func.namespace == "aten" and not func.is_view and not func._schema.is_mutable
+        return tree_map(self._disturb, result) if is_made and operation_name(func) not in COPIES else result
