@@ -85,6 +85,14 @@ def test_what_the_reference_does_not_take_or_feel_is_no_other_value() -> None:
     assert "forward's argument unused was only tested at 3.0" in said
 
 
+def test_a_number_is_not_varied_by_the_effect_of_another() -> None:
+    forward = "def forward(self, x, n: int, alpha: float, unused: float):\nreturn x[:, :n] * alpha"
+    facts = inspect(forward, "[torch.randn(4096, 4096), 1000, 0.5, 3.0]")
+    case = next(case for case in facts.cases if case.name == "numbers")
+    assert case.outputs[0].shape[1] == find(facts, "n").others[0] < case.inputs[0].shape[1]
+    assert len(find(facts, "alpha").others) == 2 and not find(facts, "unused").others
+
+
 def test_a_kept_number_stays() -> None:
     forward, inputs = "def forward(self, x, alpha: float):\nreturn x * alpha", "[torch.randn(64, 64), 0.5]"
     kept = inspect(forward, inputs, keep=("alpha",))

@@ -107,7 +107,7 @@ def test_the_command_line_shows_the_card_and_keeps_nothing(
     document = json.loads(capsys.readouterr().out)
     assert document["coverage"]["program"] and document["bound"]["bound_s"] > 0
     trials = {case["name"]: case["trials"] for case in document["cases"]}
-    assert trials.pop("over") == 5 and trials.pop("full") == 0 and {*trials.values()} == {1}
+    assert trials.pop("over") == 6 and trials.pop("full") == 0 and {*trials.values()} == {1}
     assert {"shrunk", "odd", "tiny", "empty"} <= {*trials}
     assert not list(tmp_path.rglob("session.sqlite"))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
 
 from workbench.errors import ProblemError
 from workbench.problems.cases import (
@@ -25,8 +24,6 @@ from workbench.problems.cases import (
 )
 from workbench.problems.results import NEGLIGIBLE
 from workbench.records import Case, Problem, Settings
-
-Value = TypeVar("Value", bound=float)
 
 ODD_OFFSET = (37, 51, 67, 83)  # odd sizes, no multiples of 2, 4, 8, 16
 LEAST_ODD, ODD_TIMES = 3, 10  # times the emulator's budget that the odd case may take, with sizes of 3 and more
@@ -128,7 +125,7 @@ def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str
         name: (value, *_odd_multiples(problem, start[name], value), *_even_others(start[name]))
         for name, value in wanted.items()
     }
-    case, now = vary(problem, start, tried, lambda at: real_case(problem, "odd", at))
+    case, now = _vary(problem, start, tried, lambda at: real_case(problem, "odd", at))
     lower = _lower_odd(problem, now, [name for name in now if now[name] != start[name]])
     if lower != now and (lowered := _run_or_none(lambda at: real_case(problem, "odd", at), lower)) is not None:
         case, now = lowered, lower
@@ -163,15 +160,15 @@ def _lower_odd(problem: Problem, now: dict[str, int], names: Sequence[str]) -> d
     return now
 
 
-def vary(
+def _vary(
     problem: Problem,
-    start: dict[str, Value],
-    wanted: Mapping[str, tuple[Value, ...]],
+    start: dict[str, int],
+    wanted: Mapping[str, tuple[int, ...]],
     run: Callable[[Settings], Case | None],
-) -> tuple[Case | None, dict[str, Value]]:
-    """(the case with each size, or other setting, at the first of its wanted values, all its settings).
+) -> tuple[Case | None, dict[str, int]]:
+    """(the case with each size at the first of its wanted values, its sizes).
 
-    If that does not run, they are changed one by one, and those that no wanted value suits stay as they start.
+    If that does not run, sizes are changed one by one, and those that no wanted value suits stay as they start.
     """
     if not wanted:
         return None, start
@@ -187,7 +184,7 @@ def vary(
     return found, now
 
 
-def _run_or_none(run: Callable[[Settings], Case | None], at: Mapping[str, float]) -> Case | None:
+def _run_or_none(run: Callable[[Settings], Case | None], at: dict[str, int]) -> Case | None:
     try:
         return run(tuple(at.items()))
     except ProblemError:
@@ -208,7 +205,7 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case], full: 
     wanted = {name: tuple(value for value in TINY if value < now) for name, now in start.items() if now > 1}
     bound = [name for name in wanted if _is_bound(problem, start, name)]
     usual = measure(problem, "shrunk", shrunk).broadcasts
-    tiny, _ = vary(
+    tiny, _ = _vary(
         problem,
         start,
         {name: values for name, values in wanted.items() if name not in bound},
@@ -217,7 +214,7 @@ def edge_cases(problem: Problem, shrunk: Settings, known: Sequence[Case], full: 
     start = {name: value for name, value in start.items() if name not in small}
     for most in OVER:
         wanted = {name: (min(1 << (value.bit_length() - 1), most) + 1,) for name, value in start.items() if value > 15}
-        over, at = vary(problem, start, wanted, lambda at: real_case(problem, "over", at))
+        over, at = _vary(problem, start, wanted, lambda at: real_case(problem, "over", at))
         if over is None or _is_within(problem, tuple(at.items())):
             break
     else:
@@ -247,7 +244,7 @@ def _long_cases(
     beside = {
         name: (BESIDE[n % len(BESIDE)],) for n, (name, now) in enumerate(start.items()) if now > BESIDE[n % len(BESIDE)]
     }
-    _, base = vary(problem, start, beside, lambda at: _measured_case(search, problem, at))
+    _, base = _vary(problem, start, beside, lambda at: _measured_case(search, problem, at))
     found: list[Case] = []
     while goals and len(found) < len(LONG):
         at, grown = dict(base), []

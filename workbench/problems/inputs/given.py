@@ -7,13 +7,13 @@ before. Used in workers only: it imports torch.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from workbench.problems import cases, loading, variants
+from workbench.errors import ProblemError
+from workbench.problems import cases, loading
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.settings import GIVEN, find_assignments, spread_ties
 from workbench.records import Case, GivenNumber, Problem, Settings
@@ -109,31 +109,36 @@ def vary_numbers(
     found: list[Case] = []
     taken: dict[str, list[Number]] = {one.key: [one.value] for one in free}
     for name in CASES:
-        wanted = {
-            one.key: tuple(_list_others(one.value, place, taken[one.key], is_first=name == CASES[0]))
-            for place, one in enumerate(free)
-        }
-        case, now = variants.vary(
-            problem,
-            start,
-            {key: values for key, values in wanted.items() if values},
-            functools.partial(_run_otherwise, problem, results, name),
-        )
-        if case is not None:
-            found.append(case)
-            for key, values in taken.items():
-                taken[key] = [*dict.fromkeys((*values, now[key]))]
+        now, last, case = start, results, None
+        for place, one in enumerate(free):
+            for value in _list_others(one.value, place, taken[one.key], is_first=name == CASES[0]):
+                run = _run_otherwise(problem, last, name, {**now, one.key: value})
+                if run is not None:
+                    case, last = run
+                    now = {**now, one.key: value}
+                    taken[one.key].append(value)
+                    break
+        found += [case] if case is not None else []
     others: dict[str, tuple[Number, ...]] = {key: tuple(values[1:]) for key, values in taken.items()}
     return tuple(dataclasses.replace(one, others=others.get(one.key, ())) for one in given), tuple(found)
 
 
-def _run_otherwise(problem: Problem, before: Sequence[torch.Tensor], name: str, settings: Settings) -> Case | None:
-    """The case at these settings; None if its results are those of `before`, empty or not finite."""
-    case, results = cases.run_real(problem, name, settings)
+def _run_otherwise(
+    problem: Problem, before: Sequence[torch.Tensor], name: str, settings: dict[str, Number]
+) -> tuple[Case, list[torch.Tensor]] | None:
+    """(the case at these settings, its results); None if it does not run, or the results are those of `before`, empty,
+    not finite or constant.
+    """
+    try:
+        case, results = cases.run_real(problem, name, tuple(settings.items()))
+    except ProblemError:
+        return None
     if not all(value.numel() and bool(value.isfinite().all()) for value in results):
         return None
+    if all(value.numel() > 1 and bool((value == value.reshape(-1)[0]).all()) for value in results):
+        return None  # one number everywhere, such as the upper limit of a clamp that is below the lower one
     is_other = [value.shape for value in before] != [value.shape for value in results]
-    return case if is_other or any(map(_differ, before, results)) else None
+    return (case, results) if is_other or any(map(_differ, before, results)) else None
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
