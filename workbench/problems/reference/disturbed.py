@@ -1,4 +1,4 @@
-"""What rounding in another order may do to a result: torch eager with errors of one unit in the last place.
+"""What rounding in another order may do to a result: torch eager with errors of a few units in the last place.
 
 Tiny rows behind a bias leave differences of almost equal numbers. There torch eager's own error says little of that of
 a right kernel: all elements of a row may be rounded alike by chance. Used in workers only: it imports torch.
@@ -12,11 +12,14 @@ from torch.utils._pytree import tree_map
 
 from workbench.problems.counting import UncompiledMode, operation_name
 
+ULPS = 4  # inferred: a mean that a kernel sums one element after the other is off by a few
 COPIES = ("clone", "detach", "alias", "lift_fresh")  # ATen calls that round nothing
 
 
 class DisturbedResults(UncompiledMode):
-    """Each floating-point result of an operation gets a random relative error of up to its dtype's eps. Zeros stay."""
+    """Each floating-point result of an operation gets a random relative error of up to ULPS times its dtype's eps. Zeros
+    stay.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -26,7 +29,7 @@ class DisturbedResults(UncompiledMode):
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.itemsize == 1:
             return value
         part = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
-        return (value.double() * (1 + part.to(value.device) * torch.finfo(value.dtype).eps)).to(value.dtype)
+        return (value.double() * (1 + part.to(value.device) * (ULPS * torch.finfo(value.dtype).eps))).to(value.dtype)
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
