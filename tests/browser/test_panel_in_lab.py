@@ -149,6 +149,31 @@ def test_planner_writes_and_stop_ends_a_run(browser_page: Any, server: Any) -> N
     wait_status(page, ", then run this cell again")
 
 
+@pytest.mark.slow
+def test_pictures_for_the_readme(browser_page: Any, server: Any, artefacts: Path) -> None:
+    """.github/images/panel-light.png and panel-dark.png are copies of what this writes."""
+    page = browser_page
+    begin = "%env CUTEGEN_LESSONS=off\n%load_ext workbench\n%cutegen problem matmul --executor emulator --arch sm_80"
+    write_notebook(server.root / "readme.ipynb", begin, "%cutegen panel")
+    open_notebook(page, server.lab("readme.ipynb"))
+    run_all(page)
+    page.locator(".cutegen-panel").wait_for(timeout=STEP_MS)
+    click(page, "Generate")
+    wait_status(page, "v1 correct")
+    click(page, "Accept v1")
+    version_status(page, 1, "accepted")
+    click(page, "Generate")
+    wait_status(page, "v2 correct")
+    click(page, "Profile")
+    wait_status(page, "limited by")
+    page.locator(".cg-profile tbody tr").first.wait_for()
+    assert "such changes" not in page.locator(".cg-advised").inner_text()
+    for name, chosen in (("light", "JupyterLab Light"), ("dark", "JupyterLab Dark")):
+        theme(page, chosen)
+        shoot(page, artefacts / f"panel-{name}.png")
+    theme(page, "JupyterLab Light")
+
+
 def open_another(page: Any) -> None:
     """Another problem closes the session: its panel is read-only, without an error, until it is opened again."""
     page.locator(".jp-Notebook .jp-Cell").first.locator(".cm-content").fill("%cutegen problem relu")

@@ -17,7 +17,7 @@ from lab import STEP_MS, open_notebook, run_all, write_notebook
 from workbench import Session, problems
 from workbench.errors import WorkbenchError
 
-MOVES = 8  # of a sequence
+MOVES = 12  # of a sequence
 SMALL = (("batch_size", 8), ("dim", 64))
 ON_EMULATOR = 10  # each tenth sequence; the others are on recorded times, where a version of your own cannot be tested
 FIRST = f"""
@@ -72,12 +72,12 @@ WEIGHTS = {
     "Generate": 6,
     "Test": 1,
     "Accept": 4,
-    "Reject": 2,
-    "Undo": 2,
+    "Reject": 3,
+    "Undo": 3,
     "hunk": 3,
     "select": 2,
     "reason": 2,
-    "next": 1,
+    "next": 3,
 }
 
 
@@ -122,7 +122,7 @@ def press(page: Any, rng: random.Random, name: str) -> None:
 def move(page: Any, rng: random.Random, twin: Session) -> str:
     """One random move in the browser and the same in Python. Returns the button that had an effect, or ""."""
     before = page.evaluate(LOOK)
-    name = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    name = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0] if before["versions"] else "Generate"
     refused = False
     if name == "hunk" and before["boxes"]:
         page.locator("input[data-hunk]").nth(rng.randrange(before["boxes"])).click()

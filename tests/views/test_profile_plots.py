@@ -34,6 +34,7 @@ from workbench.records import (
 )
 from workbench.views.figures.axes import round_steps
 from workbench.views.plots import profile
+from workbench.views.plots.level_roofline import Point, draw_levels
 from workbench.views.text.profile_report import profile_report
 
 KERNEL = KernelMetrics(
@@ -218,6 +219,19 @@ def test_what_limits_a_modelled_launch_is_its_roof() -> None:
     )  # ten CTAs on each SM, which do nothing else
     measured = profile.plot(full(), "roofline")
     assert "742 TFLOP/s (measured)" in measured.svg and "989" not in measured.svg
+
+
+@pytest.mark.parametrize("intensity", [0.003, 0.6, 40.0, 5e4])
+def test_no_roof_strikes_the_name_of_the_highest_peak(intensity: float) -> None:
+    roofs, peaks = [("DRAM", 4.4e12, "modelled")], [("bf16 tensor cores", 989e12, "data sheet")]
+    shown = draw_levels("title", [Point("k", "DRAM", intensity, 1e12)], roofs, peaks)
+    low, high = shown.plotly["layout"]["xaxis"]["range"]
+    ridge = (math.log10(989e12 / 4.4e12) - low) / (high - low)
+    drawn = ET.fromstring(shown.svg)
+    name = next(one for one in drawn.iter() if (one.text or "").startswith("bf16 tensor cores") and one.get("x"))
+    right = float(name.get("x", 0))
+    assert name.get("text-anchor") == "end"
+    assert right - 6 * len(name.text or "") > ridge * (right - 60) + 60  # pixels; the axis begins about at 60
 
 
 def test_the_heat_is_where_the_samples_are() -> None:

@@ -20,6 +20,7 @@ from workbench.views.text.mime_bundle import MimeBundle, render_table
 TITLE = 110  # characters of a line of the title
 NO_AXIS: Mapping[str, object] = {"visible": False}
 ROW = 20  # pixels of a bar
+MOST_NAMED = 4  # points at one place that are named
 NEAR = 0.02, 0.045  # of the axes: points that are nearer to each other share a label
 Options = Mapping[str, Any] | None
 
@@ -99,14 +100,19 @@ def is_near(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def share_labels(places: Sequence[Sequence[float]], names: Sequence[str]) -> list[str]:
-    """The label of each point; those that lie on each other have one label, at the first. `places` are shares of the
-    axes.
+    """The label of each point; those that lie on each other have one label, at the first, which counts those beyond
+    MOST_NAMED. `places` are shares of the axes.
     """
     shared: dict[int, list[str]] = {}
     for n, name in enumerate(names):
         first = next((other for other in shared if is_near(places[other], places[n])), n)
         shared.setdefault(first, []).append(name)
-    return [", ".join(shared.get(n, ())) for n in range(len(names))]
+    return [_join_names(shared.get(n, [])) for n in range(len(names))]
+
+
+def _join_names(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MOST_NAMED])} and {more} more"
 
 
 def make_whole_bars(names: Sequence[str], notes: Sequence[str], **more: Any) -> go.Bar:

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from workbench.views.figures import objects as go
 from workbench.views.figures.describe import escape, make_figure, show
-from workbench.views.figures.style import INTENSITIES, MARKS, QUIET, RATES, colour_of, dash_of
+from workbench.views.figures.style import INTENSITIES, LETTER, MARKS, QUIET, RATES, WIDTH, colour_of, dash_of
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, render_table
 
+BESIDE = 80  # pixels beside the axis in a static picture
 X_TITLE = "FLOP per byte of each level"
 Ceiling = tuple[str, float, str]  # (name; for a roof the level, bytes/s or FLOP/s, source of the number)
 
@@ -32,7 +33,7 @@ def draw_levels(title: str, points: Sequence[Point], roofs: Sequence[Ceiling], p
     """Draw a slope for each of `roofs`, a horizontal line for each of `peaks`, and a mark for each point."""
     order = list(dict.fromkeys([*(name for name, _, _ in roofs), *(point.level for point in points)]))
     top = max(peak for _, peak, _ in peaks)
-    x, y = _fit_ranges(points, roofs, top)
+    x, y = _fit_ranges(points, roofs, peaks)
     rows = [
         [p.label, p.level, f"{p.intensity:.3g}", format_amount(p.rate) + "FLOP/s", _roof_share(p, roofs, top)]
         for p in points
@@ -52,16 +53,26 @@ def _describe(point: Point) -> str:
     return f"{point.label}, {point.level}: {point.intensity:.3g} FLOP/B, {format_amount(point.rate)}FLOP/s"
 
 
-def _fit_ranges(points: Sequence[Point], roofs: Sequence[Ceiling], top: float) -> tuple[list[float], list[float]]:
-    """The ranges of both axes, as base-10 logarithms: they hold the points, and the roofs with the peaks' names beside
-    their ends.
+def _fit_ranges(
+    points: Sequence[Point], roofs: Sequence[Ceiling], peaks: Sequence[Ceiling]
+) -> tuple[list[float], list[float]]:
+    """The ranges of both axes, as base-10 logarithms: they hold the points, and the roofs with the name of the highest
+    peak to the right of their ends.
     """
+    highest = max(peaks, key=lambda one: one[1])
+    top = highest[1]
     xs = [point.intensity for point in points] + [top / rate for _, rate, _ in roofs]
     ys = [point.rate for point in points]
+    left, right = math.log10(min(xs)) - 0.4, math.log10(max(xs)) + 0.1
+    named = LETTER * len(_name_peak(*highest)) / (WIDTH - BESIDE)  # share of the axis
     return (
-        [math.floor(math.log10(min(xs))) - 0.2, math.log10(max(xs)) + 1.7],
+        [left, right + (right - left) * named / (1 - named)],
         [math.floor(math.log10(min(ys))) - 0.3, math.ceil(math.log10(top)) + 0.3],
     )
+
+
+def _name_peak(name: str, peak: float, source: str) -> str:
+    return f"{name} {format_amount(peak)}FLOP/s ({source})"
 
 
 def _make_ceilings(
@@ -69,6 +80,7 @@ def _make_ceilings(
 ) -> list[Any]:
     """A slope for each memory level up to the highest peak, and a line for each peak, with their names."""
     top = max(peak for _, peak, _ in peaks)
+    slowest = min((rate for _, rate, _ in roofs), default=0.0)
     begins = {name: max(10.0 ** x[0], 10.0 ** y[0] / rate) for name, rate, _ in roofs}
     slopes = [
         go.Scatter(
@@ -76,7 +88,7 @@ def _make_ceilings(
             x=[begins[name], top / rate],
             y=[begins[name] * rate, top],
             text=["", name],
-            textposition="top left",
+            textposition="top right" if rate == slowest else "top left",  # beside the others' names
             textfont={"size": 11, "color": colour_of(order.index(name))},
             hovertext=f"{name} {format_amount(rate)}B/s ({source})",
             hoverinfo="text",
@@ -90,7 +102,7 @@ def _make_ceilings(
             mode="lines+markers+text",
             x=[peak / fastest if roofs else 10.0 ** x[0], 10.0 ** x[1]],
             y=[peak, peak],
-            text=["", f"{name} {format_amount(peak)}FLOP/s ({source})"],
+            text=["", _name_peak(name, peak, source)],
             # the levels have their names above the highest peak
             textposition="bottom left" if peak == top else "top left",
             textfont={"size": 11},
