@@ -17,9 +17,7 @@ COPIES = ("clone", "detach", "alias", "lift_fresh")  # ATen calls that round not
 
 
 class DisturbedResults(UncompiledMode):
-    """Each floating-point result of an operation gets a random relative error of up to ULPS times its dtype's eps. Zeros
-    stay.
-    """
+    """Each floating-point result of an operation gets a random relative error, at most ULPS times its dtype's eps."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
