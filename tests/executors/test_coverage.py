@@ -333,7 +333,8 @@ def test_numbers_that_forward_is_given_are_named(tmp_path: Path) -> None:
     )
     facts = inspection.inspect(problems.load(str(path)))
     check = Check(case="shrunk", trial=0, timed=False, passed=True)
-    said = coverage.untested_sizes(facts, Outcome(executor="emulator", arch="sm_80", device="H200", checks=(check,)))
+    ran = (check, dataclasses.replace(check, case="numbers"))
+    said = coverage.untested_sizes(facts, Outcome(executor="emulator", arch="sm_80", device="H200", checks=ran))
     assert [one for one in said if "forward" in one] == ["forward's argument scale was only tested at 0.5"]
     kept = inspection.inspect(problems.load(str(path), keep=("pos",)))
     said = coverage.untested_sizes(kept, Outcome(executor="emulator", arch="sm_80", device="H200", checks=(check,)))

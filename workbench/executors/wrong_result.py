@@ -41,10 +41,10 @@ def wrong_result(
     is_nan = math.isnan(wrong.worst_got or 0.0)
     hint = UNMAPPED + ", ".join(unmapped_parameters) if unmapped_parameters else ""
     followed = next((item.message for item in (facts.degeneracies if facts else ()) if item.kind in FOLLOWED), "")
-    titles = facts.result_titles if facts else ("result",)
-    message, found = _describe(wrong, failed, titles[wrong.output] if wrong.output < len(titles) else "result")
-    if facts is not None and (written := _say_written_in(wrong, checks, facts.given)):
-        message = f"wrong {wrong.of or 'result'} at {wrong.values}; {written} ({wrong.message})"
+    title = _title_of(wrong, facts)
+    message, found = _describe(wrong, failed, title)
+    if written := _say_written_in(wrong, checks, facts.given if facts else ()):
+        message = f"wrong {title} at {wrong.values}; {written} ({wrong.message})"
     return Failure(
         stage="check",
         kind="not_finite" if is_nan else "wrong_result",
@@ -52,6 +52,12 @@ def wrong_result(
         line=lines[0] if len(lines) == 1 else None,
         hint="; ".join(part for part in (found, EPS if tiny else "", stored, hint, followed) if part),
     )
+
+
+def _title_of(wrong: Check, facts: Facts | None) -> str:
+    """What was compared, by its name."""
+    titles = facts.result_titles if facts else ()
+    return wrong.of or (titles[wrong.output] if wrong.output < len(titles) else "result")
 
 
 def _find_tiny_rows(checks: Sequence[Check]) -> Check | None:
@@ -71,7 +77,7 @@ def _find_tiny_rows(checks: Sequence[Check]) -> Check | None:
 def _describe(wrong: Check, failed: Sequence[Check], title: str) -> tuple[str, str]:
     """(message, what is said of the cause) of the comparison `wrong`, one of `failed`, of the output `title`."""
     values = f" with inputs of {wrong.values}" if wrong.values else ""
-    message = f"wrong {wrong.of or title} at case {wrong.case}{values}: {wrong.message}"
+    message = f"wrong {title} at case {wrong.case}{values}: {wrong.message}"
     if not wrong.untouched:
         return message, wrong.wrong.sentence if wrong.wrong else ""
     untouched = ", ".join(dict.fromkeys(check.of for check in failed if check.untouched))
