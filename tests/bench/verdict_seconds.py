@@ -127,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="*")
     parser.add_argument("--versions", type=int, default=3)
-    parser.add_argument("--precision", default=None)
+    parser.add_argument("--precision", default="declared")
     parser.add_argument("--torch-compile", default="later")
     parser.add_argument("--limit-s", type=float, default=500)
     parser.add_argument("--out", type=Path)

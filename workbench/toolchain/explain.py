@@ -51,6 +51,12 @@ _HINTS = (
         "bad_coordinate",
         "the coordinate has more modes than the layout, or is outside it",
     ),
+    (
+        r"illegal memory access",
+        "exception",
+        "an index beyond a tensor, or a tensor on the CPU: make outputs with device=x.device (without a GPU the emulator "
+        "names the access)",
+    ),
     (r"shared memory|smem", "shared_memory", "use smaller tiles or fewer stages"),
 )
 

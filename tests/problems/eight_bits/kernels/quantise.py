@@ -31,8 +31,8 @@ def launch(x: cute.Tensor, out: cute.Tensor, scales: cute.Tensor, rows: cutlass.
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         x = x.contiguous()
-        q = torch.empty(x.shape, dtype=torch.float8_e4m3fn)
-        s = torch.empty(x.shape[0], 1)
+        q = torch.empty(x.shape, dtype=torch.float8_e4m3fn, device=x.device)
+        s = torch.empty(x.shape[0], 1, device=x.device)
         out = from_dlpack(q.view(torch.uint8)).mark_layout_dynamic(leading_dim=1)
         out.element_type = cutlass.Float8E4M3FN
         launch(

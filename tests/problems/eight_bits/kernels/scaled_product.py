@@ -29,7 +29,7 @@ def eight(tensor):
 
 class ModelNew(torch.nn.Module):
     def forward(self, a, b, sa, sb):
-        out = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16)
+        out = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16, device=a.device)
         scales = (from_dlpack(s.view(1)) for s in (sa, sb))
         launch(eight(a), eight(b), *scales, from_dlpack(out).mark_layout_dynamic(leading_dim=1))
         return out
