@@ -71,7 +71,8 @@ def test_what_the_reference_makes_nan_of_is_left_out_with_the_reason(tmp_path: P
         assert version is not None
         found = version.trials[-1].verdict
         kinds = ("zeros and one sign", "zero and tiny rows")
-        assert found.left_out == tuple(f"{kind} (the reference gives NaN or infinity there)" for kind in kinds)
+        wanted = {f"{kind} (the reference gives NaN or infinity there)" for kind in kinds}
+        assert wanted <= {*found.left_out}  # others by chance: a value below 1e-3
     norm = problems.from_expression("F.layer_norm(x + 3, x.shape[-1:])", inputs="x: f32[256, 300]")
     with Session.create(norm, root=tmp_path, executor="emulator") as session:
         version = session.generate()

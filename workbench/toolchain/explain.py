@@ -54,8 +54,8 @@ _HINTS = (
     (
         r"illegal memory access",
         "exception",
-        "an index beyond a tensor, or a tensor on the CPU: make outputs with device=x.device (without a GPU the emulator "
-        "names the access)",
+        "an index beyond a tensor, or a tensor on the CPU: make outputs with device=x.device; the emulator "
+        "(--executor emulator) names the access",
     ),
     (r"shared memory|smem", "shared_memory", "use smaller tiles or fewer stages"),
 )
