@@ -195,7 +195,7 @@ class ModelNew(nn.Module):
     [
         ("", "nn.Linear(4096, 128256)", "nn.Linear(fc_n0, fc_n1)"),
         ("", "nn.Linear(4096, 128000)", ""),  # another number
-        ("", "nn.Linear(4096, out_features=sum([128256]))", ""),  # one is missing
+        ("", "nn.Linear(4096, int('128256'))", ""),  # one is missing
         ("def broken(:", "nn.Linear(4096, 128256)", ""),
     ],
 )

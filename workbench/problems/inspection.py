@@ -96,15 +96,15 @@ def open_problem(problem: Problem) -> Opened:
     emulator at its smallest sizes has the full case only, and the first note says so.
     """
     in_init, of_file = list_init_numbers(problem.source)
-    opened = _open_lifted(problem) if of_file else None  # no kernel of one text fits all sizes otherwise
-    if opened is not None:
-        return opened
+    lifted = _open_lifted(problem) if of_file else None  # no kernel of one text fits all sizes otherwise
+    if lifted is not None and any(size.varied and of_file & {size.name, *size.tied} for size in lifted.facts.sizes):
+        return lifted
     try:
         opened = _open(problem)
     except cases.TooLarge as error:
-        return _open_lifted(problem) or _open(problem, error)
+        return lifted or _open_lifted(problem) or _open(problem, error)
     if any(not size.varied and size.value in in_init and size.name not in problem.keep for size in opened.facts.sizes):
-        lifted = _open_lifted(problem)
+        lifted = lifted or _open_lifted(problem)
         if lifted is not None and _count_kept(lifted) < _count_kept(opened):
             return lifted
     return opened

@@ -146,16 +146,26 @@ def _read_value(name: str, expression: ast.expr, known: dict[str, Number]) -> It
         yield Assigned(name=label, value=value, derived=derived, span=_span(part))
 
 
-def list_init_literals(method: ast.FunctionDef) -> list[tuple[str, int, Span]]:
-    """(name, value, span) of each literal of at least LEAST_IN_INIT that an `__init__` makes its parts with."""
+def list_init_literals(method: ast.FunctionDef, least: int = LEAST_IN_INIT) -> list[tuple[str, int, Span]]:
+    """(name, value, span) of each literal of at least `least` that an `__init__` makes its parts with."""
     taken = {node.arg for node in ast.walk(method) if isinstance(node, ast.arg)}
     found = []
     for literal in find_init_literals(method, functools.partial(_fold, known={})):
-        if literal.value >= LEAST_IN_INIT:
+        if literal.value >= least and not literal.bounds_values:
             name = _free_name(literal.name, taken)
             taken.add(name)
             found.append((name, literal.value, _span(literal.node)))
     return found
+
+
+def list_read(source: str) -> set[str]:
+    """Names that functions and methods of the text read, other than `__init__` and those that make inputs."""
+    methods = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.name not in ("__init__", *FUNCTIONS)
+    ]
+    return {node.id for method in methods for node in ast.walk(method) if isinstance(node, ast.Name)}
 
 
 def _span(node: ast.expr) -> Span:

@@ -20,7 +20,7 @@ from workbench.problems import cases, loading
 from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.given import key_of, read_numbers
 from workbench.problems.inputs.integers import fake_inputs
-from workbench.problems.settings import Assigned, find_assignments, module_scalars, spread_ties
+from workbench.problems.settings import Assigned, find_assignments, list_read, module_scalars, spread_ties
 from workbench.records import Case, Operation, Problem, Settings, Size
 
 Group = tuple[str, ...]
@@ -132,7 +132,7 @@ def _tie_equal(trials: _Trials, value: int, named: dict[str, Assigned]) -> list[
         others = [other for other in names if other != name]
         if not others or not trials.runs({name, *others}, value):
             continue
-        for other in others:
+        for other in [*others]:
             fewer = {name, *others} - {other}
             if len(fewer) > 1 and trials.runs(fewer, value):
                 others.remove(other)
@@ -209,16 +209,24 @@ def describe_sizes(
 
 def list_attributes(problem: Problem) -> dict[str, int]:
     """Numbers of the text, and their values, that no extent of an input, a parameter or a buffer is made of: a number
-    of heads, of layers, the k of a topk. Kernels have them written in.
+    of heads, of layers, the k of a topk. Kernels have them written in. So are those that forward reads by name, if no
+    extent that they decide has their value (the length of a group of which there are `n // GROUP`).
     """
     before, groups = _extents(problem, ()), {group[0]: group for group in problem.tie}
-    found = {}
+    read, found = list_read(problem.source), {}
     for name, value in cases.sizes(problem, 2).items():
         changed = tuple((one, _other(value)) for one in groups.get(name, (name,)))
         after = _extents(problem, changed)
-        if before and before.keys() == after.keys() and before == after:
+        is_read = name in read and value not in _values_at(before, _changed(before, after))
+        if before and before.keys() == after.keys() and (before == after or is_read):
             found[name] = value
     return found
+
+
+def _values_at(extents: Extents, axes: Sequence[str]) -> set[int]:
+    """The extents of axes such as `x[1]`."""
+    parts = [axis.removesuffix("]").rpartition("[") for axis in axes]
+    return {extents[name][int(axis)] for name, _, axis in parts}
 
 
 def list_counts(problem: Problem) -> dict[str, int]:

@@ -119,8 +119,9 @@ def _even_others(start: int) -> tuple[int, ...]:
 
 def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
     """(the reference at odd sizes, notes). Sizes that cannot be odd stay; the case is None if none can be odd."""
-    wanted = _odd_sizes(shrunk)
     start = {name: int(str(value)) for name, value in shrunk}
+    start |= _list_alike(problem, start)
+    wanted = _odd_sizes(tuple(start.items()))
     tried = {
         name: (value, *_odd_multiples(problem, start[name], value), *_even_others(start[name]))
         for name, value in wanted.items()
@@ -137,6 +138,17 @@ def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str
         return case, ()
     same = ", ".join(f"{name}={now[name]}" for name in even)
     return case, (f"the odd case keeps {same}: the reference does not run at an odd size there",)
+
+
+def _list_alike(problem: Problem, start: dict[str, int]) -> dict[str, int]:
+    """Small extents of inputs that are equal to another size: a kernel may take the one for the other."""
+    small = {name: value for name, value in sizes(problem, 2).items() if name not in start}
+    every = [*start.values(), *small.values()]
+    return {
+        name: value
+        for name, value in small.items()
+        if every.count(value) > 1 and _is_input_extent(problem, name, value)
+    }
 
 
 def _lower_odd(problem: Problem, now: dict[str, int], names: Sequence[str]) -> dict[str, int]:

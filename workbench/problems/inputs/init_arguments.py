@@ -52,7 +52,7 @@ def with_init_arguments(source: str) -> str | None:
 
 def fit_candidate(source: str, problem: Problem) -> str:
     """A candidate's text, with numbers of `ModelNew.__init__` as its arguments if it lacks arguments that Model has
-    by `with_init_arguments` and has the same numbers as literals, by the same names.
+    by `with_init_arguments` and has the same numbers as literals: by the same names, else each number once.
     """
     try:
         body = ast.parse(source).body
@@ -67,21 +67,25 @@ def fit_candidate(source: str, problem: Problem) -> str:
     missing = {name: value for name, value in given.items() if name not in taken}
     if not missing:
         return source
-    lifter = _Lifter(source, body)
-    made = lifter.lift(own, taken)
-    text = _spliced(source, lifter.edits) if {**made, **missing} == made else None
-    return source if text is None else text
+    of_value = {value: name for name, value in missing.items() if [*missing.values()].count(value) == 1}
+    for named in ({}, of_value):
+        lifter = _Lifter(source, body, named)
+        made = lifter.lift(own, taken)
+        text = _spliced(source, lifter.edits) if {**made, **missing} == made else None
+        if text is not None:
+            return text
+    return source
 
 
-def list_init_numbers(source: str) -> tuple[set[int], bool]:
-    """(the numbers that `with_init_arguments` makes arguments, whether some are read from the file by name)."""
+def list_init_numbers(source: str) -> tuple[set[int], set[str]]:
+    """(the numbers that `with_init_arguments` makes arguments, the names of those that are read from the file)."""
     body = ast.parse(source).body
     method, given = find_method(body, "__init__"), _returned(body)
     items = _items_by_name(given, [one.arg for one in method.args.args[1:]]) if method and given else None
     if method is None or items is None:
-        return set(), False
+        return set(), set()
     lifter = _Lifter(source, body)
-    return {*lifter.lift(method, {*items}).values()}, bool(lifter.of_file)
+    return {*lifter.lift(method, {*items}).values()}, {*lifter.of_file}
 
 
 def note_arguments(source: str, lifted: str) -> str:
@@ -91,8 +95,9 @@ def note_arguments(source: str, lifted: str) -> str:
     known = {one.arg for one in before.args.kwonlyargs}
     names = ", ".join(one.arg for one in after.args.kwonlyargs if one.arg not in known)
     return (
-        f"numbers that Model.__init__ has in its text or from the file are its arguments here ({names}), so that they "
-        "can vary; a ModelNew has them too, or the same numbers in its own __init__"
+        "numbers that Model.__init__ has in its text, from the file or as defaults are its arguments here"
+        f"{f' ({names})' if names else ''}, so that they can vary; a ModelNew has them too, or the same numbers in its "
+        "own __init__"
     )
 
 
@@ -115,6 +120,7 @@ class _Lifter:
 
     source: str
     body: list[ast.stmt]
+    named: dict[int, str] = field(default_factory=dict)  # literals that get these names
     edits: list[tuple[Span, str]] = field(default_factory=list)
     of_file: dict[str, int] = field(default_factory=dict)  # names of the file that are read
     done: dict[str, dict[str, int]] = field(default_factory=dict)  # class -> arguments of its `__init__`
@@ -145,9 +151,10 @@ class _Lifter:
             return {}
         own = {node.arg for node in ast.walk(method) if isinstance(node, ast.arg)}
         stored = {node.id for node in _names(method) if isinstance(node.ctx, ast.Store)}
-        defaults = {name: value for name, value in _defaults(method.args).items() if name not in given}
+        defaults = {name: value for name, value in self._defaults(method.args).items() if name not in given}
         added: dict[str, int] = {}
-        for name, value, span in list_init_literals(method):
+        for own_name, value, span in list_init_literals(method, min((LEAST_IN_INIT, *self.named))):
+            name = self.named.get(value, own_name)
             self.edits.append((span, name))
             added[name] = value
         read = {node.id for node in _names(method) if isinstance(node.ctx, ast.Load)} - own - stored
@@ -161,6 +168,19 @@ class _Lifter:
             text = "".join(f", {name}={value}" for name, value in added.items())
             self.edits.append((_end_of_arguments(method.args), star + text))
         return added | defaults
+
+    def _defaults(self, arguments: ast.arguments) -> dict[str, int]:
+        """Arguments with a whole number of at least LEAST_IN_INIT, or one of the file by name, as their default."""
+        plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+        named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        found = {}
+        for one, value in (*zip(plain, arguments.defaults, strict=True), *named):
+            number = value.value if isinstance(value, ast.Constant) else None
+            if isinstance(value, ast.Name):
+                found |= {one.arg: self.numbers[value.id]} if value.id in self.numbers else {}
+            elif type(number) is int and number >= LEAST_IN_INIT:
+                found[one.arg] = number
+        return found
 
     def _pass_on(self, call: ast.Call, method: ast.FunctionDef, added: dict[str, int], taken: set[str]) -> None:
         """Give a call that makes a part the numbers of that part's `__init__`, as arguments of this one."""
@@ -199,17 +219,6 @@ def _names(method: ast.FunctionDef) -> list[ast.Name]:
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(one.value for one in call.keywords)]
-
-
-def _defaults(arguments: ast.arguments) -> dict[str, int]:
-    """Arguments with a whole number of at least LEAST_IN_INIT as their default."""
-    plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
-    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return {
-        one.arg: value.value
-        for one, value in (*zip(plain, arguments.defaults, strict=True), *named)
-        if isinstance(value, ast.Constant) and type(value.value) is int and value.value >= LEAST_IN_INIT
-    }
 
 
 def _spliced(source: str, edits: list[tuple[Span, str]]) -> str | None:

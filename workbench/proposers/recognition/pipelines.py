@@ -245,6 +245,8 @@ class _Cutter:
     def is_plain_view(self, value: str) -> bool:
         """Whether a value is a view, or a flip, of something that exists already. Matchers look through such views."""
         op = self.by_name[value]
+        if not op.operands:  # a constant
+            return False
         if aten_name(op) == "flip":
             return op.operands[0] not in self.by_name or op.operands[0] in self.made
         is_made = op.operands[0] in self.made and aten_name(op) not in TRANSPOSES

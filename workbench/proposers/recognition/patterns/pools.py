@@ -121,7 +121,7 @@ def _size_value(values: tuple[int, ...]) -> object:
 def _match_whole_plane(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """Adaptive pooling to one element. torch traces an average as a mean over the spatial axes."""
     op = find_producer(by_name, output)
-    if op is None:
+    if op is None or not op.operands:
         return None
     name, spec = aten_name(op), _find_input(facts, op.operands[0])
     if spec is None or op.keywords:
