@@ -77,14 +77,9 @@ def test_a_number_that_forward_reads_by_name_is_kept() -> None:
 
 
 def test_literals_of_a_candidate_stand_for_names_of_the_problem() -> None:
-    text = (
-        SCALED.replace("return [32]", "return []")
-        .replace("channels):", "channels=C):")
-        .replace("32, 32, 32", "C, 7, 5")
-    )
-    problem = inspection.open_problem(
-        problems.load(text.replace("import torch\n", "import torch\n\nC = 10\n", 1))
-    ).problem
+    text = SCALED.replace("return [32]", "return []").replace(", channels", "").replace("rand(channels)", "rand(C)")
+    text = text.replace("32, 32, 32", "C, 7, 5").replace("import torch\n", "import torch\n\nC = 10\n", 1)
+    problem = inspection.open_problem(problems.load(text)).problem
     own = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     own += "        self.w = torch.nn.Parameter(torch.rand(10))\n"
     fitted = fit_candidate(own, problem)

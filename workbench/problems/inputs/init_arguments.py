@@ -173,7 +173,7 @@ class _Lifter:
         """Arguments with a whole number of at least LEAST_IN_INIT, or one of the file by name, as their default."""
         plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
         named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        found = {}
+        found: dict[str, int] = {}
         for one, value in (*zip(plain, arguments.defaults, strict=True), *named):
             number = value.value if isinstance(value, ast.Constant) else None
             if isinstance(value, ast.Name):
