@@ -364,3 +364,23 @@ def test_the_part_of_a_cache_that_is_not_written_stays(old: str, new: str, said:
     assert failure is not None
     assert failure.kind == "wrong_result"
     assert said in failure.message
+
+
+TWICE = CACHE.replace("self.total += x\n        return self.total", "return 2 * x")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return torch.mul(x, 2, out=torch.empty_like(x))", ""),
+        (
+            "y = self.__dict__.setdefault('kept', {}).setdefault(x.shape, torch.empty_like(x)); "
+            "return torch.mul(x, 2, out=y)",
+            "a call returns the memory of an earlier result",
+        ),
+    ],
+)
+def test_a_result_that_the_next_call_overwrites_is_refused(body: str, said: str) -> None:
+    """A caller that holds both would find them equal."""
+    failure = run(TWICE, TORCH.format(more="", body=body))
+    assert said in failure.message if failure and said else not failure and not said

@@ -289,3 +289,20 @@ def get_inputs():
 def test_what_the_options_of_problem_change(ip: Any, options: str, wanted: list[str], missing: list[str]) -> None:
     card = str(ip.run_cell_magic("cutegen", f"problem {options} --executor emulator", "import torch\n" + OWN))
     assert not [one for one in wanted if one not in card] and not [one for one in missing if one in card], card
+
+
+def test_a_version_that_is_no_python_disturbs_no_other(ip: Any, tmp_path: Path) -> None:
+    ip.run_line_magic("cutegen", SMALL)
+    ip.run_line_magic("cutegen", "generate")
+    source = ip.user_ns["session"].version("v1").proposal.candidate.source
+    ip.run_cell_magic("cutegen", "edit broken", source + "\ndef broken(:\n")
+    ip.run_cell_magic("cutegen", "edit wrong", source.replace("return ", "return -1 * ", 50))
+    assert "softmax" in str(ip.run_line_magic("cutegen", "alike v1"))
+    for line, said in (
+        ("alike v2", "v2: the source is no Python"),
+        (f"export --version v2 {tmp_path}/broken.py", "this version is no Python"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            ip.run_line_magic("cutegen", line)
+    assert "v3 is NOT CORRECT" not in str(ip.run_line_magic("cutegen", f"export --version v1 {tmp_path}/right.py"))
+    assert "it is NOT CORRECT: " in str(ip.run_line_magic("cutegen", f"export --version v3 {tmp_path}/wrong.py"))

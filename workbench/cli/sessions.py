@@ -104,11 +104,13 @@ def diff(arguments: argparse.Namespace) -> int:
 
 def export(arguments: argparse.Namespace) -> int:
     """Write a version as a file for KernelBench, or in another form."""
+    from workbench.codegen.exports import describe_export
+
     with _open_stored(arguments.session) as session:
         source = session.export(arguments.version, arguments.path, arguments.form)
         if wants_json():
             print_json({"path": arguments.path, "source": source})
-        echo(f"written to {arguments.path}")
+        echo(describe_export(session.version(arguments.version), arguments.path))
     return OK
 
 

@@ -10,7 +10,7 @@ from workbench.codegen.exports.rows import RowsGradient
 from workbench.codegen.guards import check_value
 from workbench.codegen.module import WRITTEN_IN
 from workbench.errors import UserError
-from workbench.records import Facts, Problem
+from workbench.records import Facts, Problem, Version
 
 BENCHMARKS = ("flashinfer-bench", "sol-execbench")  # forms of several files
 UNTESTED = "was only tested at {}; leave this check out if the kernel takes others"
@@ -55,6 +55,17 @@ def _find_forward(source: str) -> ast.FunctionDef | None:
     return next((node for node in methods if node.name == "forward"), None)
 
 
+def describe_export(version: Version, path: str) -> str:
+    """What is said of a version that was written: where, and that it is not known to be right if it is not."""
+    verdict = version.trials[-1].verdict if version.trials else None
+    warning = ""
+    if verdict is None:
+        warning = "; it was not tested"
+    elif not verdict.correct:
+        warning = f"; it is NOT CORRECT: {verdict.failure.message if verdict.failure else 'its results are wrong'}"
+    return f"v{version.number} written to {path}{warning}"
+
+
 def write(
     form: str, source: str, problem: Problem, facts: Facts, device: str, gradient: RowsGradient | None = None
 ) -> dict[str, str]:
@@ -64,6 +75,11 @@ def write(
 
     Raises `UserError` for an unknown form, or a version that cannot have it.
     """
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", 1)
+        raise UserError(f"this version is no Python (line {line}: {error}): mend it, or export another one") from None
     source = add_checks(source, facts)
     if form == "kernelbench":
         return {"": source}

@@ -40,6 +40,7 @@ from workbench.executors.workers.inputs import special_values
 from workbench.executors.workers.outputs import (
     OUTPUTS,
     Rejected,
+    Returned,
     check_untouched,
     explain_failure,
     find_case,
@@ -178,6 +179,7 @@ def _run_trial(
             watch = effects.Watch(reference, model, loading.pair_parameters(reference, model))
             values: list[torch.Tensor] = []
             kept: list[Launch] = []  # of the first call
+            returned = Returned()
             for inputs in calls:
                 watch.before(inputs)
                 loading.seed_generators(effects.generator_seed(inputs))
@@ -190,6 +192,7 @@ def _run_trial(
                 found = validate(
                     job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)
                 )
+                returned.check(found, (*loading.state_of(model).values(), *inputs), run.case)
                 values += found if len(calls) == 1 else [value.clone() for value in found]
                 watch.after(inputs)
         except Exception as error:

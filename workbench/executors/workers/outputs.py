@@ -192,6 +192,30 @@ def validate_tensors(
     return tensors
 
 
+class Returned:
+    """The results of the calls so far, which a caller may still hold."""
+
+    def __init__(self) -> None:
+        self.results: list[torch.Tensor] = []
+
+    def check(self, found: Sequence[torch.Tensor], owned: Iterable[object], name: str) -> None:
+        """Raise `Rejected` if a result of case `name` lies where an earlier one does, other than in tensors that are the
+        model's or the caller's own.
+        """
+        places = {_storage(value) for value in self.results} - {_storage(value) for value in owned} - {0}
+        if any(_storage(value) in places for value in found):
+            raise _reject(
+                "result_overwritten",
+                f"a call returns the memory of an earlier result, which the caller may still hold (case {name})",
+                "allocate what forward returns in each call, for example with torch.empty_like(x)",
+            )
+        self.results += found
+
+
+def _storage(value: object) -> int:
+    return int(value.untyped_storage().data_ptr()) if isinstance(value, torch.Tensor) else 0
+
+
 def _counted(names: Mapping[str, object] | Sequence[TensorSpec]) -> str:
     """The number and the names of outputs."""
     titles = [item if isinstance(item, str) else item.name for item in names]

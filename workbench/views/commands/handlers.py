@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from workbench import docs, plugins, stored_sessions, trust
+from workbench.codegen.exports import describe_export
 from workbench.errors import UserError
 from workbench.executors.jobs import client
 from workbench.records import Version
@@ -212,7 +213,7 @@ def show_history(arguments: Namespace, cell: str | None, state: Notebook) -> obj
 def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     state.session.export(version.number, arguments.path, arguments.form)
-    return MimeBundle(f"v{version.number} written to {arguments.path}")
+    return MimeBundle(describe_export(version, arguments.path))
 
 
 def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from workbench.errors import ProgramError, UserError
@@ -20,9 +21,14 @@ LONGEST = 100  # characters of a program that are shown
 
 
 def sketch_version(version: Version) -> tuple[Sketch, ...]:
-    """The sketches of a version: of its source, and of its program if it has one."""
+    """The sketches of a version: of its source, and of its program if it has one. Raises `UserError` with its name
+    where the source is no Python.
+    """
     candidate, name = version.proposal.candidate, f"v{version.number}"
-    found = [sketch_source(candidate.source, name, version.proposal.title)]
+    try:
+        found = [sketch_source(candidate.source, name, version.proposal.title)]
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
     if candidate.program:
         found.append(sketch_program(candidate.program, name, version.proposal.title))
     return tuple(found)
@@ -42,7 +48,10 @@ def sketch_text(text: str, name: str) -> tuple[Sketch, ...]:
 def alike_page(wanted: Sequence[Sketch], versions: Sequence[Version] = ()) -> MimeBundle:
     """What is most like a kernel, whose sketches are given: in each of three places up to three kernels."""
     name = wanted[0].name
-    own = [sketch for version in versions if f"v{version.number}" != name for sketch in sketch_version(version)]
+    own: list[Sketch] = []
+    for version in versions:
+        with contextlib.suppress(UserError):  # an edit that is no Python is like none
+            own += sketch_version(version) if f"v{version.number}" != name else ()
     best = max(wanted, key=lambda one: one.form == "program")  # a program says more than its code
     rows = []
     for place, pool in (("this session", own), ("recorded", recorded_kernels()), ("example", example_kernels())):
