@@ -9,10 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
+import pytest
 
 from workbench import problems
+from workbench.errors import ProblemError
 from workbench.executors.jobs.client import Server
 from workbench.executors.jobs.folder import end_failure, read_reply
+from workbench.session import Session
 from workbench.wire import to_plain
 
 
@@ -64,3 +67,16 @@ def test_a_fault_of_a_worker_is_in_its_output(tmp_path: Path) -> None:
         assert failure.kind == "early_exit" and "FileNotFoundError" in failure.message
     finally:
         server.close()
+
+
+def test_where_the_reference_ends_its_process_the_case_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fragile.py").write_text(
+        "import os\n\nimport torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        if x.dtype == torch.float64 and x.shape[1] % 2:\n            os.abort()\n"
+        "        return torch.relu(x)\n\n\ndef get_inputs():\n    return [torch.rand(4096, 4096)]\n"
+    )
+    with (
+        Session.create(str(tmp_path / "fragile.py"), root=tmp_path, executor="emulator") as session,
+        pytest.raises(ProblemError, match="the reference process ended without an answer at case odd"),
+    ):
+        session.generate()

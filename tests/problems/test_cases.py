@@ -17,6 +17,7 @@ from workbench.errors import ProblemError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.problems import cases, inspection, variants
 from workbench.problems.counting import FlopCount
+from workbench.problems.reference.probe import can_expect
 from workbench.proposers.recognition import recognise
 from workbench.records import Facts, Problem, Settings
 
@@ -335,3 +336,30 @@ def get_init_inputs():
 """
     empty = next(case for case in inspection.inspect(problems.load(text)).cases if case.name == "empty")
     assert empty.inputs[0].shape == (0, 16, 16) and empty.outputs[0].shape == (0, 32, 16)
+
+
+BAGS = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = torch.nn.EmbeddingBag(1000, 32, mode="mean")
+
+    def forward(self, idx, offsets):
+        return self.bag(idx, offsets)
+
+
+def get_inputs():
+    return [torch.randint(0, 1000, (4096,)), torch.arange(0, 4096, 16)]
+"""
+
+
+def test_a_case_that_ends_the_process_of_the_reference_is_none() -> None:
+    """Torch reads beyond the offsets if there are none, so this is tried in a process of its own."""
+    bags = problems.load(BAGS)
+    found = {case.name: case for case in inspection.inspect(bags).cases}
+    assert {"shrunk", "odd", "tiny"} <= {*found} and "empty" not in found
+    assert can_expect(bags, found["odd"])
+    assert not can_expect(bags, dataclasses.replace(found["odd"], settings=(("offsets_1", 0),)))

@@ -52,6 +52,37 @@ def test_a_size_that_a_number_is_made_of_stays(tmp_path: Path) -> None:
     assert float(str(scale.positional[0])) == pytest.approx(1 / 32)
 
 
+EMBEDDED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, words=5000, width=128):
+        super().__init__()
+        self.table = nn.Embedding(words, width)
+
+    def forward(self, words):
+        return self.table(words) * {factor}
+
+
+def get_inputs():
+    return [torch.randint(0, 5000, (8, 64))]
+"""
+
+
+@pytest.mark.parametrize("factor, stays", [("self.table.embedding_dim ** 0.5", True), ("0.5", False)])
+def test_a_size_that_is_not_shrunk_stays_too_if_a_number_is_made_of_it(
+    tmp_path: Path, factor: str, stays: bool
+) -> None:
+    (tmp_path / "problem.py").write_text(EMBEDDED.format(factor=factor))
+    found = inspection.inspect(problems.load(str(tmp_path / "problem.py")))
+    assert any(op.operands[-1] == f"{128**0.5 if stays else 0.5}" for op in found.graph)
+    widths = {case.outputs[0].shape[-1] for case in found.cases if case.name != "empty"}
+    assert (widths == {128}) == stays
+    assert any("width stays 128: forward calculates" in note for note in found.notes) == stays
+
+
 LOSS = {"arguments": "x, y", "inputs": "torch.randn(n, d), torch.randint(0, d, (n,))"}
 
 

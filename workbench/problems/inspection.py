@@ -20,7 +20,9 @@ from workbench.problems.inputs.init_arguments import list_init_numbers, note_arg
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
 from workbench.problems.results import spec_of
+from workbench.problems.settings import spread_ties
 from workbench.problems.tracing import trace_graph
+from workbench.problems.tracing.kinds import find_kind, operation_names
 from workbench.problems.tracing.uses import find_uses
 from workbench.problems.work import count_work, note_partial_reads
 from workbench.records import Case, Facts, GivenNumber, Opened, Operation, Problem, Settings, TensorSpec
@@ -28,16 +30,6 @@ from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect", "open_problem"]
 
-# kind -> starts of names of ATen operations; the first kind with an operation in the graph is the problem's
-KINDS = (
-    ("loss", ("nll_loss", "mse_loss", "binary_cross_entropy", "smooth_l1_loss", "huber_loss")),
-    ("convolution", ("convolution",)),
-    ("attention", ("_scaled_dot_product",)),
-    ("matmul", ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "_scaled_mm")),
-    ("softmax", ("_softmax", "_log_softmax")),
-    ("norm", ("native_", "rsqrt", "var_mean", "linalg_vector_norm")),
-    ("reduction", ("sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin", "cumsum", "var", "std")),
-)
 # operations that mix what they draw with their inputs, so that float64 cannot have the same draws (reference/draws.py)
 RANDOM = ("rrelu_with_noise",)
 TRACES = 3  # values of a number given to forward that show what it becomes in the graph
@@ -168,6 +160,11 @@ def _inspect(problem: Problem, too_large: cases.TooLarge | None) -> Facts:
                     said = (*said, f"{name} stays {value}: forward calculates with a number made of it")
                     small, held = other, keeping
                     break
+    for name, value in _list_calculated(held, full, small):
+        with contextlib.suppress(ProblemError):
+            keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
+            small, held = _inspect_small(problem, keeping, measured, search), keeping
+            said = (*said, f"{name} stays {value}: forward calculates with a number made of it")
     return _make_facts(problem, held, measured, full, small, said, search)
 
 
@@ -196,12 +193,32 @@ def _hold_windows(problem: Problem, full: _Full) -> Problem:
 
 
 def _is_window(problem: Problem, name: str, value: int, windows: list[tuple[str, ...]]) -> bool:
-    """Whether another value of a number gives other windows or groups. The nearest with which forward runs decides."""
+    """Whether another value of a number gives other windows or groups."""
+    graph = _trace_other(problem, name, value)
+    return bool(graph) and numbers.list_windows(graph) != windows
+
+
+def _list_calculated(held: Problem, full: _Full, small: _Small) -> list[tuple[str, int]]:
+    """The sizes, and their values, that are not shrunk and with which forward calculates. Other cases vary them, so the
+    numbers of the two graphs, which are alike, are not those of every case.
+    """
+    now, left = dict(small.settings), Search(len(full.graph)).left if full.graph else 0
+    unmoved = [(name, value) for name, value in cases.sizes(held, 2).items() if now.get(name, value) == value]
+    found = []
+    for name, value in unmoved[:left]:
+        graph = _trace_other(held, name, value)
+        if graph and numbers.calculates_differently(full.graph, graph):
+            found.append((name, value))
+    return found
+
+
+def _trace_other(problem: Problem, name: str, value: int) -> tuple[Operation, ...]:
+    """The graph with another value of a number, the nearest with which forward runs."""
     for other in (value + 1, value - 1, 2 * value, value // 2):
-        traced = _trace_full(dataclasses.replace(problem, settings=(*problem.settings, (name, other))))
-        if traced.graph:
-            return numbers.list_windows(traced.graph) != windows
-    return False
+        settings = spread_ties(problem, (*problem.settings, (name, other)))
+        if graph := _trace_full(dataclasses.replace(problem, settings=settings)).graph:
+            return graph
+    return ()
 
 
 def _note_smaller(problem: Problem, small: _Small) -> tuple[str, ...]:
@@ -228,7 +245,7 @@ def _facts_at_full_size(
     work, named = count_work(problem, measured, full.graph)
     return Facts(
         problem_hash=content_hash(problem),
-        kind=_kind(full.graph),
+        kind=find_kind(full.graph),
         init_source=init_source(problem.source),
         forward_arguments=loading.forward_arguments(loading.load_module(problem)),
         graph=full.graph,
@@ -275,7 +292,7 @@ def _make_facts(
     whole, named = count_work(problem, measured, full.graph or graph)
     return Facts(
         problem_hash=content_hash(problem),
-        kind=_kind(graph),
+        kind=find_kind(graph),
         init_source=init_source(problem.source),
         forward_arguments=loading.forward_arguments(loading.load_module(problem, small.settings)),
         graph=graph,
@@ -329,7 +346,7 @@ def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber, 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
     """Raise `ProblemError` for a graph that draws random numbers which nothing can follow."""
     training = [op for op in graph if "True" in (*op.operands[4:5], dict(op.keywords).get("training"))]
-    drawn = next((name for name in _operation_names(tuple(training)) if name.rstrip("_") in RANDOM), "")
+    drawn = next((name for name in operation_names(tuple(training)) if name.rstrip("_") in RANDOM), "")
     if drawn:
         raise ProblemError(
             f"{problem.origin}: forward draws random numbers with aten.{drawn}: float64 and {problem.precision} draw "
@@ -370,16 +387,3 @@ def _drop_reservations(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The graph without each `aten.empty` that nothing reads: a batch norm reserves memory on fake tensors only."""
     read = {text for op in graph for text in op.operands}
     return tuple(op for op in graph if op.name in read or not op.target.startswith("aten.empty"))
-
-
-def _operation_names(graph: tuple[Operation, ...]) -> list[str]:
-    return [op.target.removeprefix("aten.").split(".")[0] for op in graph if op.target.startswith("aten.")]
-
-
-def _kind(graph: tuple[Operation, ...]) -> str:
-    names = _operation_names(graph)
-    short = ("mm", "bmm", "mv", "dot", "max", "min", "sum", "mean", "var", "std")  # also the start of other names
-    for kind, starts in KINDS:
-        if any(name == start or (start not in short and name.startswith(start)) for name in names for start in starts):
-            return kind
-    return "elementwise" if names else "other"

@@ -22,6 +22,7 @@ from workbench.problems.cases import (
     run_real,
     sizes,
 )
+from workbench.problems.reference.probe import can_expect
 from workbench.problems.results import NEGLIGIBLE
 from workbench.records import Case, Problem, Settings
 
@@ -313,7 +314,7 @@ def _empty_case(problem: Problem, start: dict[str, int], search: Search) -> list
         if start[name] > 1 and one is not None and usual is not None and not _follow(measured, one, usual):
             continue
         case = _run_or_none(lambda at: real_case(problem, "empty", at), {**start, name: 0})
-        if case is not None:
+        if case is not None and can_expect(problem, case):
             return [case]
     return []
 

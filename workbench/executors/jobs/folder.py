@@ -20,7 +20,7 @@ from typing import TypedDict
 from workbench.errors import ProblemError
 from workbench.executors.jobs.journal import find_unlike, sum_torch_work
 from workbench.executors.jobs.sandbox import WORKER_FAILED, list_missing
-from workbench.executors.jobs.trials import list_runs
+from workbench.executors.jobs.trials import AT_CASE, list_runs
 from workbench.problems.inputs.init_arguments import fit_candidate
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome, Refusal
 from workbench.toolchain.compiled import CompiledCache
@@ -52,8 +52,11 @@ def read_reply(folder: Path, role: str, end: Json) -> Json:
     """The reply of a trusted role whose process ended with `end`. Raises `ProblemError` if it left none."""
     path = folder / f"reply-{role}.json"
     if not path.exists():
+        case = folder / "private" / AT_CASE
+        where = f" at case {case.read_text()}" if role == "reference" and case.exists() else ""
+        said = end.get("output", "").strip()[-300:]
         raise ProblemError(
-            f"the {role} process ended without an answer ({end['end']}): {end.get('output', '').strip()[-300:]}"
+            f"the {role} process ended without an answer{where} ({end['end']}){f': {said}' * bool(said)}"
         )
     reply: Json = json.loads(path.read_text())
     if "error" in reply:

@@ -27,6 +27,8 @@ LAW_CALLS, FEWEST_LAW_CALLS = 48, 8
 
 LARGE_BYTES = 1 << 30  # of inputs and outputs
 
+AT_CASE = "at-case"  # file in `private/`: the case that the reference was called at last
+
 
 @record
 class Run:

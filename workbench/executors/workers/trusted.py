@@ -13,6 +13,7 @@ import torch
 
 from workbench.executors.jobs.exchange import Values, read_outputs, read_values, write_values
 from workbench.executors.jobs.trials import (
+    AT_CASE,
     EMPTY,
     FAINT,
     FAINT_ONLY,
@@ -63,6 +64,7 @@ def make_reference(folder: Path) -> Json:
     left_out: dict[str, str] = {}  # values and layouts that are not tested -> why
     for run in list_runs(job):
         seed, case = seeds[run.expected_place], find_case(job, run.case)
+        (folder / "private" / AT_CASE).write_text(run.case)
         module = load_case(job, run.case)
         loading.seed_generators(seed)
         model = loading.build_model(module, "Model", job.problem)
