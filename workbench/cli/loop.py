@@ -314,7 +314,7 @@ def _summary(session: Session) -> dict[str, object]:
             "version": v.number,
             "title": v.proposal.title,
             "verdict": to_plain(v.trials[-1].verdict) if v.trials else None,
-            "decision": v.decision.kind if v.decision else None,
+            "decision": v.standing,
         }
         for v in session.versions
     ]
