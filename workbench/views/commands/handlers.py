@@ -212,7 +212,8 @@ def show_history(arguments: Namespace, cell: str | None, state: Notebook) -> obj
 def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     state.session.export(version.number, arguments.path, arguments.form)
-    return MimeBundle(f"v{version.number} written to {arguments.path}")
+    chosen = tables.describe_choice(state.session, version, arguments.version)
+    return MimeBundle("; ".join(filter(None, (f"v{version.number} written to {arguments.path}", chosen))))
 
 
 def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> object:

@@ -189,7 +189,7 @@ class SessionController:
             self._note = event.message if event.kind == "note" else self._note
             if event.kind in SAID and not self._busy:  # of a cell's command; what the panel did is said after this
                 self._message = {"kind": "info", "text": event.message}
-        if event.kind == "search":
+        if event.kind in ("search", "decided"):  # its head says what was decided on the best
             self._notify("search")
         self._notify(
             "live" if event.kind in ("token", "running", "waiting", "proposing", "note", "search") else "state"
