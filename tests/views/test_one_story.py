@@ -14,9 +14,11 @@ import pytest
 
 from workbench import landscapes, problems
 from workbench.analysis.hunks import name_hunks
-from workbench.records import Decision, EnergyEstimate, Verdict, Version
+from workbench.language import format_program, parse
+from workbench.records import Candidate, Decision, EnergyEstimate, Proposal, Verdict, Version
 from workbench.session import DATABASE, Session
 from workbench.stored_sessions import outline
+from workbench.views.commands.handlers import show_program
 from workbench.views.notebook import view_model
 from workbench.views.plots import energy as energy_plot
 from workbench.views.plots import profile as profile_plots
@@ -241,3 +243,22 @@ def with_modelled_energy(version: Version) -> Version:
     trial = version.trials[-1]
     verdict = dataclasses.replace(trial.verdict, energy=joules, time_provenance="modelled")
     return dataclasses.replace(version, trials=(dataclasses.replace(trial, verdict=verdict),))
+
+
+def test_a_program_that_is_not_of_the_latest_version_says_whose_it_is(tmp_path: Path) -> None:
+    with recorded_session(tmp_path) as session:
+        assert "#" not in show_program(session)
+        fast, other = recorded_programs(session)[:2]
+        first = session.accept(session.program(fast).number)
+        assert show_program(session) == first.proposal.candidate.program
+        session.program(other)
+        source = first.proposal.candidate.source
+        made = session.log.add_version(
+            Proposal(candidate=Candidate(source=source + "#"), title="t", reason="", by="human", parent=1)
+        )
+        said, _, text = show_program(session).partition("\n")
+        assert said == f"# v{made.number} has no program; this is that of v1, the nearest it was made from"
+        assert text == first.proposal.candidate.program and format_program(parse(f"{said}\n{text}")) == text
+        session.log.add_version(Proposal(candidate=Candidate(source=source + "##"), title="t", reason="", by="human"))
+        said, _, text = show_program(session).partition("\n")
+        assert said.startswith("# v4 has no program; this is the problem without settings") and text and "#" not in text
