@@ -48,7 +48,9 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     assert document["best"] and len(document["versions"]) == 3
-    assert all(row["decision"] or row["verdict"]["distinguishable"] is False for row in document["versions"])
+    assert all(
+        row["decision"] != "pending" or row["verdict"]["distinguishable"] is False for row in document["versions"]
+    )
     exported = cutegen("export", "best.py")
     assert exported.returncode == 0 and "class ModelNew" in (tmp_path / "best.py").read_text()
     exported = cutegen("export", "op.py", "--as", "custom-op")

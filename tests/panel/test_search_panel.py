@@ -35,7 +35,7 @@ def steer(panel: Panel, **order: object) -> str:
     """What the panel says to an order."""
     panel.controller.set_message("")
     panel._on_message(panel, {"command": "steer", **order}, [])
-    wait_for(lambda: panel.live["message"]["text"] != "")
+    panel.controller._decisions.submit(str).result()  # orders are done one after the other
     return str(panel.live["message"]["text"])
 
 

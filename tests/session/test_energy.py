@@ -191,7 +191,14 @@ def test_energy_against_time_shows_one_provenance_and_the_front(session: Session
 
 def test_what_is_on_the_front_is_beaten_by_none() -> None:
     base = energy_plot.EnergyPoint(
-        version=1, title="t", seconds=1, joules=1, low_joules=1, high_joules=1, provenance="measured", accepted=None
+        version=1,
+        title="t",
+        seconds=1,
+        joules=1,
+        low_joules=1,
+        high_joules=1,
+        provenance="measured",
+        standing="pending",
     )
     places = [(1.0, 5.0), (2.0, 3.0), (2.0, 4.0), (3.0, 3.0), (4.0, 1.0), (0.5, 9.0), (6.0, 2.0)]
     points = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -11,13 +12,17 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from workbench import problems
+from workbench import landscapes, problems
 from workbench.analysis.hunks import name_hunks
-from workbench.records import Verdict, Version
+from workbench.language import format_program, parse
+from workbench.records import Candidate, Decision, EnergyEstimate, Proposal, Verdict, Version
 from workbench.session import DATABASE, Session
 from workbench.stored_sessions import outline
+from workbench.views.commands.handlers import show_program
 from workbench.views.notebook import view_model
+from workbench.views.plots import energy as energy_plot
 from workbench.views.plots import profile as profile_plots
+from workbench.views.plots import roofline as roofline_plot
 from workbench.views.text import tables
 from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 from workbench.views.text.mime_bundle import format_share, format_times
@@ -201,3 +206,59 @@ def test_a_version_is_not_named_after_its_last_change_alone(tmp_path: Path) -> N
     assert vector is not None and vector.proposal.title == "one warp per row, 4 elements per access"
     assert "it has also what the baseline has not: one warp per row" in vector.proposal.reason
     assert vector.proposal.predicted_gain is None
+
+
+def recorded_session(tmp_path: Path) -> Session:
+    return Session.create("row_sum", root=tmp_path, executor="replay")
+
+
+def recorded_programs(session: Session) -> list[str]:
+    """The programs that were recorded of the problem, fastest first."""
+    place = landscapes.find(session.problem, session.device)
+    assert place is not None
+    return [row.program for row in place.correct]
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("accept", "accepted"), ("reject", "rejected"), ("part", "accepted in part"), (None, "pending")],
+)
+def test_one_word_says_what_was_decided(kind: str | None, word: str, tmp_path: Path) -> None:
+    with recorded_session(tmp_path) as session:
+        version = session.program(recorded_programs(session)[0])
+        if kind is not None:
+            session.log.add_decision(Decision(kind=kind, version=1, source_hash=version.source_hash))  # type: ignore[arg-type]
+        version = session.version(1)
+        shown = [tables.history(session).text, roofline_plot.roofline(session).text.splitlines()[-1]]
+        row = session.frame().loc[1]
+    point = energy_plot.find_points((with_modelled_energy(version),), "H200")
+    shown.append(energy_plot.draw_points(point, "t", "n").text.splitlines()[-1])
+    assert all(text.rstrip().endswith(word) for text in shown), shown
+    assert view_model.version_row(version, 0)["status"] == version.standing == row["decision"] == word
+    assert point[0].is_chosen == (kind == "accept")
+
+
+def with_modelled_energy(version: Version) -> Version:
+    joules = EnergyEstimate(joules=1.0, low_joules=0.9, high_joules=1.1, static_joules=0.5, parts=())
+    trial = version.trials[-1]
+    verdict = dataclasses.replace(trial.verdict, energy=joules, time_provenance="modelled")
+    return dataclasses.replace(version, trials=(dataclasses.replace(trial, verdict=verdict),))
+
+
+def test_a_program_that_is_not_of_the_latest_version_says_whose_it_is(tmp_path: Path) -> None:
+    with recorded_session(tmp_path) as session:
+        assert "#" not in show_program(session)
+        fast, other = recorded_programs(session)[:2]
+        first = session.accept(session.program(fast).number)
+        assert show_program(session) == first.proposal.candidate.program
+        session.program(other)
+        source = first.proposal.candidate.source
+        made = session.log.add_version(
+            Proposal(candidate=Candidate(source=source + "#"), title="t", reason="", by="human", parent=1)
+        )
+        said, _, text = show_program(session).partition("\n")
+        assert said == f"# v{made.number} has no program; this is that of v1, the nearest it was made from"
+        assert text == first.proposal.candidate.program and format_program(parse(f"{said}\n{text}")) == text
+        session.log.add_version(Proposal(candidate=Candidate(source=source + "##"), title="t", reason="", by="human"))
+        said, _, text = show_program(session).partition("\n")
+        assert said.startswith("# v4 has no program; this is the problem without settings") and text and "#" not in text

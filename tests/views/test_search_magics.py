@@ -10,7 +10,16 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from workbench.cli import main
+from workbench.records import Decision
+from workbench.session import Session
+from workbench.views.notebook.search_view import search_view
+from workbench.views.text import tables
+from workbench.views.text.mime_bundle import format_seconds
+
 Run = Callable[[str], str]
+SLOW = "elementwise(relu(x)) .arch(sm_90a) .threads(64) .vector(2)"  # in the landscape of relu
+FAST = "elementwise(relu(x)) .arch(sm_90a) .unroll(1) .vector(4)"  # the fastest of it
 
 
 @pytest.fixture
@@ -50,3 +59,42 @@ def test_wrong_orders_are_one_line(magic: Run) -> None:
         with pytest.raises(UsageError) as error:
             magic(line)
         assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_is_faster_and_pending_is_named_beside_the_best(
+    magic: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session: Session = InteractiveShell.instance().user_ns["session"]
+    session.accept(session.program(SLOW).number)
+    assert "faster" not in magic("status") and magic(f"export {tmp_path}/a.py").endswith(
+        "v1 is the best accepted version"
+    )
+    fast = session.program(FAST)
+    faster = f"v2 is faster ({format_seconds(fast.trials[-1].verdict.time_s)}, measured) and pending"
+    status = magic("status")
+    assert faster in status and any(line.startswith("best accepted  v1 ") for line in status.splitlines())
+    said = f"; v1 is the best accepted version; {faster}"
+    assert magic(f"export {tmp_path}/b.py").endswith(f"b.py{said}")
+    assert magic(f"export {tmp_path}/c.py --version v1").endswith("c.py")
+    session.close()
+    for version, end in (("best", said), ("v1", "")):
+        capsys.readouterr()
+        assert main(("export", "--session", str(session.folder), f"{tmp_path}/{version}.py", "--version", version)) == 0
+        assert capsys.readouterr().out.rstrip().endswith(f"{version}.py{end}")
+    with Session.open(session.folder) as again:
+        again.accept(2)
+        assert tables.describe_faster(again) == "" and again.best is not None and again.best.number == 2
+
+
+def test_a_search_says_what_was_decided_on_its_fastest(magic: Run) -> None:
+    session: Session = InteractiveShell.instance().user_ns["session"]
+    ran = magic("run --search greedy --trials 6 --seed 1")
+    best = session.search_tree().best
+    assert best is not None and best.result is not None and best.result.version is not None
+    version = session.version(best.result.version)
+    fastest = f"fastest tried is v{version.number} (node {best.number}): {format_seconds(best.result.time_s)}"
+    assert version.standing in ("accepted", "rejected")
+    assert f"{fastest}, {version.standing};" in ran and f"{fastest}, {version.standing};" in magic("search-tree")
+    session.log.add_decision(Decision(kind="undo", version=version.number, source_hash=version.source_hash))
+    said = f"{fastest}, not accepted: %cutegen accept v{version.number};"
+    assert said in magic("search-tree") and said in search_view(session)["head"]

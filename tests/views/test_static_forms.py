@@ -94,7 +94,7 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
             rate=rate,
             time_s=1e9 / rate,
             provenance="modelled",
-            accepted=n == 1,
+            standing="accepted" if n == 1 else "pending",
         )
         for n, rate in ((1, 1e11), (2, 2e12), (3, 2.01e12))
     )
@@ -128,7 +128,7 @@ def test_work_without_flops_has_a_roofline_too() -> None:
     )
     points = tuple(
         RooflinePoint(
-            version=n, title="count", intensity=0.0, rate=0.0, time_s=3e-4, provenance="modelled", accepted=True
+            version=n, title="count", intensity=0.0, rate=0.0, time_s=3e-4, provenance="modelled", standing="accepted"
         )
         for n in (1, 2)
     )

@@ -9,8 +9,8 @@ from workbench.records import Provenance, Version, record
 
 @record
 class RooflinePoint:
-    """One version: FLOPs per byte of least traffic, achieved FLOP/s, seconds, and whether the time is measured or
-    modelled.
+    """One version: FLOPs per byte of least traffic, achieved FLOP/s, seconds, whether the time is measured or
+    modelled, and what was decided.
     """
 
     version: int
@@ -19,7 +19,7 @@ class RooflinePoint:
     rate: float
     time_s: float
     provenance: Provenance
-    accepted: bool | None
+    standing: str  # as `Version.standing`
 
 
 def roofline_points(versions: Sequence[Version]) -> tuple[RooflinePoint, ...]:
@@ -29,7 +29,6 @@ def roofline_points(versions: Sequence[Version]) -> tuple[RooflinePoint, ...]:
         verdict = version.trials[-1].verdict if version.trials else None
         if verdict is None or not verdict.correct or not verdict.time_s or verdict.bound is None:
             continue
-        decided = None if version.decision is None else version.decision.kind == "accept"
         points.append(
             RooflinePoint(
                 version=version.number,
@@ -38,7 +37,7 @@ def roofline_points(versions: Sequence[Version]) -> tuple[RooflinePoint, ...]:
                 rate=verdict.bound.flops / verdict.time_s,
                 time_s=verdict.time_s,
                 provenance=verdict.time_provenance or "modelled",
-                accepted=decided,
+                standing=version.standing,
             )
         )
     return tuple(points)

@@ -29,7 +29,7 @@ def version_rows(versions: Sequence[Version]) -> list[dict[str, object]]:
             **_time_columns(version),
             **_energy_columns(version),
             **_cost_columns(version.proposal),
-            "decision": version.decision.kind if version.decision else None,
+            "decision": version.standing,
             "device": version.trials[-1].outcome.device if version.trials else None,
         }
         for version in versions

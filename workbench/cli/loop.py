@@ -76,7 +76,7 @@ def demo(arguments: argparse.Namespace) -> int:
 
 def _write_report(session: Session, folder: Path) -> None:
     """Write report.html, demo.ipynb and the best version of a session into a folder."""
-    from workbench.views.text import report
+    from workbench.views.text import report, tables
 
     (folder / "report.html").write_text(report.html_page(session), encoding="utf-8")
     try:
@@ -85,6 +85,8 @@ def _write_report(session: Session, folder: Path) -> None:
         echo(str(missing))
     if session.best is not None:
         (folder / "best.py").write_text(session.export(session.best.number))
+        if faster := tables.describe_faster(session):
+            echo(f"best.py is v{session.best.number}, the best accepted version; {faster}")
 
 
 def _print_events(session: Session) -> None:
@@ -314,7 +316,7 @@ def _summary(session: Session) -> dict[str, object]:
             "version": v.number,
             "title": v.proposal.title,
             "verdict": to_plain(v.trials[-1].verdict) if v.trials else None,
-            "decision": v.decision.kind if v.decision else None,
+            "decision": v.standing,
         }
         for v in session.versions
     ]

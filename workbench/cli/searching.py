@@ -50,7 +50,7 @@ def search(session: Session, arguments: argparse.Namespace) -> None:
         tree = run_search(session, arguments, **how)
     finally:
         forget()
-    echo("\n" + str(draw_search_tree(tree)))
+    echo("\n" + str(draw_search_tree(tree, versions=session.versions)))
     if arguments.by == DEFAULTS.model_proposer:
         echo(f"spent: {session.client().budget.describe()}")
 

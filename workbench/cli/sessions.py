@@ -105,12 +105,15 @@ def diff(arguments: argparse.Namespace) -> int:
 def export(arguments: argparse.Namespace) -> int:
     """Write a version as a file for KernelBench, or in another form."""
     from workbench.codegen.exports import describe_export
+    from workbench.views.text import tables
 
     with _open_stored(arguments.session) as session:
-        source = session.export(arguments.version, arguments.path, arguments.form)
+        version = session.version(arguments.version)
+        source = session.export(version.number, arguments.path, arguments.form)
+        chosen = tables.describe_choice(session, version, arguments.version)
         if wants_json():
             print_json({"path": arguments.path, "source": source})
-        echo(describe_export(session.version(arguments.version), arguments.path))
+        echo("; ".join(filter(None, (describe_export(version, arguments.path), chosen))))
     return OK
 
 

@@ -134,6 +134,11 @@ class Version:
     at: str = ""
     energy: Energy | None = field(default=None, metadata=LATER)  # without samples
 
+    @property
+    def standing(self) -> str:
+        """accepted, rejected or accepted in part by the decision, else pending."""
+        return self.decision.participle if self.decision is not None else "pending"
+
 
 @record
 class Ask:

@@ -93,13 +93,28 @@ def edit(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 
 def write_program(arguments: Namespace, cell: str | None, state: Notebook) -> object:
-    from workbench.proposers.binding import plain_program, recognise_problem
-
     session, text = state.session, "\n".join((" ".join(arguments.words), cell or "")).strip()
     if text:
         return show_verdict(state, session.program(text))
-    programs = (version.proposal.candidate.program for version in reversed(session.versions))
-    return MimeBundle(next(filter(None, programs), None) or plain_program(recognise_problem(session.facts)))
+    return MimeBundle(show_program(session))
+
+
+def show_program(session: Session) -> str:
+    """The program of the latest version; if it has none, that of the nearest version that it was made from, else the
+    problem's without settings. A comment says so, which a program may have.
+    """
+    from workbench.proposers.binding import plain_program, recognise_problem
+
+    latest = version = session.versions[-1] if session.versions else None
+    while version is not None and not version.proposal.candidate.program:
+        version = session.version(version.parent) if version.parent is not None else None
+    text = version.proposal.candidate.program if version is not None else None
+    if latest is None or version is latest:
+        return text or plain_program(recognise_problem(session.facts))
+    if version is not None:
+        return f"# v{latest.number} has no program; this is that of v{version.number}, the nearest it was made from\n{text}"
+    without = plain_program(recognise_problem(session.facts))
+    return f"# v{latest.number} has no program; this is the problem without settings\n{without}"
 
 
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -213,7 +228,8 @@ def show_history(arguments: Namespace, cell: str | None, state: Notebook) -> obj
 def export(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     version = state.session.version(arguments.version)
     state.session.export(version.number, arguments.path, arguments.form)
-    return MimeBundle(describe_export(version, arguments.path))
+    chosen = tables.describe_choice(state.session, version, arguments.version)
+    return MimeBundle("; ".join(filter(None, (describe_export(version, arguments.path), chosen))))
 
 
 def open_panel(arguments: Namespace, cell: str | None, state: Notebook) -> object:

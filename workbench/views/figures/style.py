@@ -30,7 +30,7 @@ def dash_of(number: int) -> str:
     return KINDS[number % len(KINDS)]
 
 
-def mark_of(provenance: str, accepted: bool | None) -> str:
+def mark_of(provenance: str, accepted: bool) -> str:
     """The symbol of a version: a square if it was measured, a circle if modelled; filled if it was accepted."""
     return ("square" if provenance == "measured" else "circle") + ("" if accepted else "-open")
 

@@ -103,7 +103,7 @@ class SessionController:
         """The small part of the state: header, version tree, pending versions, cost."""
         session = self.session
         versions = session.versions if versions is None else versions
-        pending = [version.number for version in versions if view_model.status(version) == "pending"]
+        pending = [version.number for version in versions if version.standing == "pending"]
         baseline = session.baseline
         best, last = session.best, session.log.last_decision
         return {
@@ -189,7 +189,7 @@ class SessionController:
             self._note = event.message if event.kind == "note" else self._note
             if event.kind in SAID and not self._busy:  # of a cell's command; what the panel did is said after this
                 self._message = {"kind": "info", "text": event.message}
-        if event.kind == "search":
+        if event.kind in ("search", "decided"):  # its head says what was decided on the best
             self._notify("search")
         self._notify(
             "live" if event.kind in ("token", "running", "waiting", "proposing", "note", "search") else "state"
@@ -339,7 +339,7 @@ class SessionController:
         self._show_decided(version, None)
         following = self._next_pending(number)
         waits = f"; v{following} is waiting for a decision (Alt+Shift+N shows it)" if following is not None else ""
-        return f"v{version.number} {view_model.status(version)}{waits}"
+        return f"v{version.number} {version.standing}{waits}"
 
     def _show_decided(self, version: Version, undone: Decision | None) -> None:
         """Stay at the version that was decided on (of one that was accepted in part, at what was made of it), so that
@@ -366,7 +366,7 @@ class SessionController:
         return number
 
     def _next_pending(self, number: int) -> int | None:
-        pending = [version.number for version in self.session.versions if view_model.status(version) == "pending"]
+        pending = [version.number for version in self.session.versions if version.standing == "pending"]
         return next((other for other in pending if other > number), pending[0] if pending else None)
 
     def _select(self, message: Message) -> None:

@@ -48,7 +48,7 @@ class DecisionRecord:
     ) -> None:
         """Append a decision, or that one was taken back, and update the roofline."""
         if undone is not None:
-            said = f"v{version.number} {view_model.status(version)}: taken back that it was {undone.participle}"
+            said = f"v{version.number} {version.standing}: taken back that it was {undone.participle}"
             self._entries.append((f"<p><strong>{html.escape(said)}</strong></p>", said))
         else:
             self._entries.append((decision_html(version, against), decision_text(version, against)))
@@ -65,7 +65,7 @@ def roofline(session: Session) -> MimeBundle:
 
 def _headline(version: Version, against: Version | None) -> str:
     decision = version.decision
-    line = f"v{version.number} {view_model.status(version)}"
+    line = f"v{version.number} {version.standing}"
     if decision and decision.hunks is not None:
         line += f" ({name_hunks(decision.hunks)})"
     if decision and decision.reason:

@@ -48,7 +48,10 @@ def search_view(session: Session) -> SearchView:
     if tree is None:
         return {"head": "", "rows": []}
     kept = find_kept(tree)
-    return {"head": summarise(tree), "rows": [_node_row(row, tree, row.number in kept) for row in find_rows(tree)]}
+    return {
+        "head": summarise(tree, session.versions),
+        "rows": [_node_row(row, tree, row.number in kept) for row in find_rows(tree)],
+    }
 
 
 def _node_row(row: Row, tree: SearchTree, kept: bool) -> NodeRow:
@@ -77,7 +80,7 @@ def run_search(session: Session, message: Message, by: str) -> str:
         tree = session.search_tree()
         if tree.setup is not None and (tree.setup.strategy, tree.setup.seed, tree.setup.expander) == ("tree", 0, by):
             before = tree.trials
-    return summarise(session.search(budget=before + trials, by=by))
+    return summarise(session.search(budget=before + trials, by=by), session.versions)
 
 
 def steer(session: Session, message: Message) -> str:
@@ -91,4 +94,4 @@ def steer(session: Session, message: Message) -> str:
         return f"the idea is node {len(tree.nodes) - 1}; the search makes candidates of it next"
     if action == "take":
         return f"node {number} is the baseline"
-    return f"{action}: node {number}; {summarise(tree)}"
+    return f"{action}: node {number}; {summarise(tree, session.versions)}"

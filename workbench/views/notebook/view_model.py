@@ -104,11 +104,6 @@ class Cost(TypedDict):
 CONTEXT = 3  # equal lines shown on each side of a hunk
 
 
-def status(version: Version) -> str:
-    """`accepted`, `rejected` or `accepted in part` by the decision, else `pending`."""
-    return version.decision.participle if version.decision is not None else "pending"
-
-
 def verdict_text(version: Version) -> str:
     """The latest verdict in one line with the provenance of its time; "not tested" without a trial."""
     if not version.trials:
@@ -199,7 +194,7 @@ def version_row(version: Version, depth: int) -> VersionRow:
         "reason": version.proposal.reason,
         "by": version.proposal.by,
         "hash": version.source_hash,
-        "status": status(version),
+        "status": version.standing,
         "correct": trial.verdict.correct if trial else None,
         "verdict": verdict_text(version),
         "decision": decision.reason if decision else "",
@@ -244,8 +239,8 @@ def choice_rows(versions: Sequence[Version], shown: Version) -> list[ChoiceRow]:
     """The pending versions with the same parent as `shown`; empty if `shown` is the only one."""
     parent = next((version for version in versions if version.number == shown.parent), None)
     old = parent.proposal.candidate.source if parent else ""
-    found = [version for version in versions if version.parent == shown.parent and status(version) == "pending"]
-    if status(shown) != "pending" or len(found) < 2:
+    found = [version for version in versions if version.parent == shown.parent and version.standing == "pending"]
+    if shown.standing != "pending" or len(found) < 2:
         return []
     return [
         {

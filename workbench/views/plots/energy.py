@@ -27,7 +27,12 @@ class EnergyPoint:
     low_joules: float
     high_joules: float
     provenance: Provenance
-    accepted: bool | None
+    standing: str  # as `Version.standing`; of a node of a search: best or correct
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether its mark is filled."""
+        return self.standing in ("accepted", "best")
 
     @property
     def tip(self) -> str:
@@ -82,7 +87,6 @@ def _modelled_point(version: Version) -> EnergyPoint | None:
 
 
 def _point(version: Version, seconds: float, joules: tuple[float, float, float], provenance: Provenance) -> EnergyPoint:
-    accepted = None if version.decision is None else version.decision.kind == "accept"
     return EnergyPoint(
         version=version.number,
         title=version.proposal.title,
@@ -91,7 +95,7 @@ def _point(version: Version, seconds: float, joules: tuple[float, float, float],
         low_joules=joules[1],
         high_joules=joules[2],
         provenance=provenance,
-        accepted=accepted,
+        standing=version.standing,
     )
 
 
@@ -128,7 +132,7 @@ def _table(points: Sequence[EnergyPoint], front: Sequence[EnergyPoint], caption:
             f"{format_joules(point.low_joules)} to {format_joules(point.high_joules)}",
             f"{point.joules / point.seconds:.0f} W",
             "yes" if point in front else "",
-            {True: "accepted", False: "rejected", None: "pending"}[point.accepted],
+            point.standing,
         ]
         for point in points
     ]
@@ -180,7 +184,7 @@ def _make_figure(points: Sequence[EnergyPoint], front: Sequence[EnergyPoint], ti
         textposition="top right",
         hovertext=escape([point.tip for point in points]),
         hoverinfo="text",
-        marker={"color": POINT, "size": 10, "symbol": [mark_of(kind, point.accepted) for point in points]},
+        marker={"color": POINT, "size": 10, "symbol": [mark_of(kind, point.is_chosen) for point in points]},
     )
     unit = {"tickformat": "~s"}
     return make_figure(

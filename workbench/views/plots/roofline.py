@@ -53,7 +53,7 @@ def _version_table(points: Sequence[RooflinePoint], bound: Bound, copy: float | 
             format_seconds(p.time_s) if p.provenance == "measured" else "—",
             format_amount(p.rate) + "FLOP/s",
             f"{bound.bound_s / p.time_s:.0%}",
-            {True: "accepted", False: "rejected", None: "pending"}[p.accepted],
+            p.standing,
         ]
         for p in points
     ]
@@ -161,7 +161,11 @@ def _make_versions(
             textposition="middle right",
             hovertext=escape(tips),
             hoverinfo="text",
-            marker={"color": colour, "size": 10, "symbol": [mark_of(kind, points[n].accepted) for n in at]},
+            marker={
+                "color": colour,
+                "size": 10,
+                "symbol": [mark_of(kind, points[n].standing == "accepted") for n in at],
+            },
         )
         found.append(marks)
     return found

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from workbench.errors import UserError
 from workbench.policies.search import SearchTree
+from workbench.records import Version
 from workbench.views.figures import objects as go
 from workbench.views.figures.describe import make_figure, show
 from workbench.views.figures.style import COLOURS, SCREENED, colour_of, dash_of
@@ -38,7 +39,7 @@ class Axes(NamedTuple):
     is_log: bool = False
 
 
-def draw_curve(tree: SearchTree) -> MimeBundle:
+def draw_curve(tree: SearchTree, versions: Sequence[Version] = ()) -> MimeBundle:
     """The best time so far in µs after each candidate that was judged, and each candidate's own as a dot. What was
     screened out without a GPU is marked at the axis: it cost no trial.
 
@@ -49,7 +50,7 @@ def draw_curve(tree: SearchTree) -> MimeBundle:
         raise UserError("nothing was tried yet: there is no curve")
     screened = [n for n, node in enumerate(judged, 1) if node.result is not None and node.result.screened]
     levels = best_so_far(tree)
-    title = f"Best so far: {summarise(tree)}"
+    title = f"Best so far: {summarise(tree, versions)}"
     # a time of what was screened out is modelled, and the others may be measured: it is in no column with them
     times = [None if node.result is None or node.result.screened else node.result.time_s for node in judged]
     rows = [

@@ -24,7 +24,7 @@ def draw_front(tree: SearchTree, provenance: Provenance = "modelled") -> MimeBun
             low_joules=node.result.joules,
             high_joules=node.result.joules,
             provenance=provenance,
-            accepted=node is tree.best or None,
+            standing="best" if node is tree.best else "correct",
         )
         for node in tree.walk()
         if node.passed

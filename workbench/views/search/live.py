@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from workbench.policies.search import SearchLog, SearchTree
+from workbench.records import Version
 from workbench.records.search import SearchEvent
 from workbench.views.search.tree_figure import draw_search_tree
 from workbench.views.text.mime_bundle import MimeBundle
@@ -28,16 +29,16 @@ class LiveTree:
         if _replaces_outputs():
             self._put({"text/plain": "the search begins"})
 
-    def show(self, tree: SearchTree) -> bool:
+    def show(self, tree: SearchTree, versions: Sequence[Version] = ()) -> bool:
         """Replace the output, at most every half second; returns whether that was done."""
         if time.monotonic() - self._last < EVERY_S or not _replaces_outputs():
             return False
-        self._put(without_plotly(draw_search_tree(tree)))
+        self._put(without_plotly(draw_search_tree(tree, versions=versions)))
         return True
 
-    def end(self, tree: SearchTree) -> None:
+    def end(self, tree: SearchTree, versions: Sequence[Version] = ()) -> None:
         """Replace the output by the tree as it stays."""
-        drawn = draw_search_tree(tree)
+        drawn = draw_search_tree(tree, versions=versions)
         if _replaces_outputs():
             self._put(drawn._repr_mimebundle_())
         else:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from workbench.policies.search import ROOT, SearchNode, SearchTree
-from workbench.records import record
+from workbench.records import Version, record
 from workbench.views.text.mime_bundle import format_joules, format_seconds
 
 MOST_SIBLINGS = 8  # children of one node that are drawn unasked
@@ -226,8 +226,11 @@ def _name_node(node: SearchNode) -> str:
     return f"node {node.number}" if version is None else f"v{version} (node {node.number})"
 
 
-def summarise(tree: SearchTree) -> str:
-    """The search in a line: strategy, trials, what they cost, what was saved, the best so far, why it stopped."""
+def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
+    """The search in a line: strategy, trials, what they cost, what was saved, the best so far, why it stopped.
+
+    With the session's versions it says what was decided on the best, which need not be the session's best.
+    """
     setup, best = tree.setup, tree.best
     most = f" of {tree.budget.trials}" if tree.budget.trials is not None else ""
     said = [
@@ -241,9 +244,22 @@ def summarise(tree: SearchTree) -> str:
         said.append(f"{tree.tokens} tokens")
     if tree.usd:
         said.append(f"${tree.usd:.4f}")
-    said.append(f"best is {_name_node(best)}: {_describe_time(best)}" if best is not None else "none is correct yet")
+    said.append(_describe_best(tree, best, versions) if best is not None else "none is correct yet")
     if best is not None and best.is_given and tree.trials:
         said.append("the session had it; nothing that was tried is better")
     if tree.stopped:
         said.append(tree.stopped)
     return "; ".join(said)
+
+
+def _describe_best(tree: SearchTree, best: SearchNode, versions: Sequence[Version]) -> str:
+    """The best node with its time and what was decided on its version."""
+    name = "best" if tree.setup is not None and tree.setup.aim == "energy" else "fastest"
+    number = best.result.version if best.result is not None else None
+    version = next((one for one in versions if one.number == number), None)
+    standing = ""
+    if version is not None:
+        is_open = version.decision is None
+        standing = f", not accepted: %cutegen accept v{number}" if is_open else f", {version.standing}"
+    tried = "" if best.is_given else " tried"
+    return f"{name}{tried} is {_name_node(best)}: {_describe_time(best)}{standing}"

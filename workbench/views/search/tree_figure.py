@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.policies.search import SearchTree
+from workbench.records import Version
 from workbench.views.figures import objects as go
 from workbench.views.figures.describe import NO_AXIS, escape, make_figure, show
 from workbench.views.figures.style import LETTER, MEASURED, MODELLED, QUIET, SCREENED, WRONG, shorten
@@ -30,12 +31,14 @@ KEY = "● passed  ★ best  ○ open  ✗ failed  ◌ screened out  ⊘ pruned"
 MOST_LISTED = 200  # rows of the table below the picture
 
 
-def draw_search_tree(tree: SearchTree, opened: Collection[int] = (), *, closed: Collection[int] = ()) -> MimeBundle:
+def draw_search_tree(
+    tree: SearchTree, opened: Collection[int] = (), *, closed: Collection[int] = (), versions: Sequence[Version] = ()
+) -> MimeBundle:
     """The tree with the paths to the best node, to a pinned one and to the last one tried open, and with the nodes in
     `opened` and all of their children. "Value" is the mean reward of a subtree: 0 is the first correct time, 1 is 16
     times as fast; its bar holds 90 %.
     """
-    rows, title = fold(tree, opened, closed=closed), summarise(tree)
+    rows, title = fold(tree, opened, closed=closed), summarise(tree, versions)
     head = ["node", "parent", "change", "status", "tries", "value (90 %)", "time", "why"]
     _, page = render_table(head, [_cells(row) for row in find_rows(tree)[:MOST_LISTED]], title)
     described = "; ".join(row.words for row in rows[:60])

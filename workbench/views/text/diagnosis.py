@@ -112,10 +112,8 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
 
 def _describe_end(version: Version) -> str:
     """What became of a version: "v4, rejected: reads x twice"."""
-    decision = version.decision
-    if decision is None:
-        return f"v{version.number}, pending"
-    return f"v{version.number}, {decision.participle}" + (f": {decision.reason}" if decision.reason else "")
+    reason = version.decision.reason if version.decision else ""
+    return f"v{version.number}, {version.standing}" + (f": {reason}" if reason else "")
 
 
 def find_faster(version: Version, versions: Iterable[Version]) -> Version | None:

@@ -175,7 +175,8 @@ def _describe_others(session: Session, name: str) -> str:
     if one.follows:
         return "as the size that it follows"
     is_kept = {one.name, one.key}.intersection(session.problem.keep)
-    return f"not varied: {'it is kept' if is_kept else 'the reference takes no other value that was tried'}"
+    other = "no other value that was tried runs and changes the results visibly"
+    return f"not varied: {'it is kept' if is_kept else other}"
 
 
 def _kinds_of(run: Run) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from workbench.session import Session
 from workbench.session.verifying import LogCheck
 from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
+from workbench.views.text.diagnosis import find_faster
 from workbench.views.text.mime_bundle import MimeBundle, format_joules, format_seconds, format_share, render_table
 from workbench.views.text.problem_card import format_shapes, headline, list_warnings
 
@@ -296,7 +297,8 @@ def status(session: Session) -> MimeBundle:
         *(["case", f"{case.name}: {format_shapes(case)}"] for case in session.facts.cases),
         ["versions", str(len(session.versions))],
         ["baseline", f"v{base.number} {base.proposal.title}" if base else "none yet"],
-        ["best", f"v{best.number} {view_model.verdict_text(best)}" if best else "none yet"],
+        ["best accepted", f"v{best.number} {view_model.verdict_text(best)}" if best else "none yet"],
+        *([["note", faster]] if (faster := describe_faster(session)) else []),
         ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
         ["accept rule", session.accept_rule],
     ]
@@ -307,6 +309,32 @@ def status(session: Session) -> MimeBundle:
         rows.append(["pinned", "; ".join(session.constraints)])
     text, page = render_table(["what", "now"], rows, f"session {session.name}")
     return MimeBundle(text, html=page)
+
+
+def describe_faster(session: Session) -> str:
+    """That a correct version without a decision is faster than the session's best, which is accepted; "" if none is.
+
+    As for the best, times of one provenance and one GPU are compared.
+    """
+    best = session.best
+    if best is None or not best.trials:
+        return ""
+    place = best.trials[-1].outcome.device
+    pending = [version for version in session.versions if version.decision is None and version.trials]
+    here = [version for version in pending if devices.is_same(version.trials[-1].outcome.device, place)]
+    faster = find_faster(best, here)
+    if faster is None:
+        return ""
+    found = faster.trials[-1].verdict
+    return f"v{faster.number} is faster ({format_seconds(found.time_s)}, {found.time_provenance}) and pending"
+
+
+def describe_choice(session: Session, version: Version, reference: str) -> str:
+    """Which version was taken where "best" was asked for, and that a pending one is faster; "" for other references."""
+    if reference != "best":
+        return ""
+    faster = describe_faster(session)
+    return f"v{version.number} is the best accepted version" + (f"; {faster}" if faster else "")
 
 
 def log_check(found: LogCheck) -> MimeBundle:

@@ -65,8 +65,8 @@ def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
         tree = run_search(session, arguments)
     finally:
         forget()
-    live.end(tree)
-    return draw_curve(tree) if tree.tried else MimeBundle(summarise(tree))
+    live.end(tree, session.versions)
+    return draw_curve(tree, session.versions) if tree.tried else MimeBundle(summarise(tree, session.versions))
 
 
 def _follow(session: Session, live: LiveTree) -> Callable[[], None]:
@@ -74,7 +74,7 @@ def _follow(session: Session, live: LiveTree) -> Callable[[], None]:
 
     def show(event: Event) -> None:
         if event.kind == "search":
-            live.show(session.search_tree())
+            live.show(session.search_tree(), session.versions)
 
     return session.subscribe(show)
 
@@ -88,7 +88,7 @@ def _start(session: Session, arguments: Namespace) -> MimeBundle:
     def end(_: object) -> None:
         forget()
         with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
-            live.end(session.search_tree())
+            live.end(session.search_tree(), session.versions)
 
     running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))
     running.add_done_callback(end)
@@ -105,11 +105,15 @@ def search_tree(arguments: Namespace, cell: str | None, state: Notebook) -> Mime
         return MimeBundle("stopped; everything tried is kept, search-tree start goes on")
     number, words = split_words(arguments.words)
     if action == "show":
-        return draw_search_tree(session.search_tree(), opened=() if number is None else (number,))
+        return _draw(session, session.search_tree(), number)
     if action == "open":
         return describe_node(session.search_tree(), number)
     tree = session.steer_search(action, number, words, read_budget(arguments))
-    return draw_search_tree(tree, opened=() if number is None else (number,))
+    return _draw(session, tree, number)
+
+
+def _draw(session: Session, tree: SearchTree, opened: int | None) -> MimeBundle:
+    return draw_search_tree(tree, opened=() if opened is None else (opened,), versions=session.versions)
 
 
 def split_words(words: list[str]) -> tuple[int | None, str]:
