@@ -109,6 +109,12 @@ def status(version: Version) -> str:
     return version.decision.participle if version.decision is not None else "pending"
 
 
+def next_pending(versions: Iterable[Version], number: int) -> int | None:
+    """The next version after `number` that waits for a decision, else the first one that does."""
+    pending = [version.number for version in versions if status(version) == "pending"]
+    return next((other for other in pending if other > number), pending[0] if pending else None)
+
+
 def verdict_text(version: Version) -> str:
     """The latest verdict in one line with the provenance of its time; "not tested" without a trial."""
     if not version.trials:
