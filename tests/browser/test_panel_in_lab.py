@@ -219,3 +219,21 @@ def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefac
     page.locator(".js-plotly-plot .main-svg, .jp-RenderedSVG img, .jp-RenderedSVG svg").first.wait_for(timeout=STEP_MS)
     assert api(server, "kernels") == []
     page.screenshot(path=artefacts / f"{name}.png")
+
+
+def test_a_step_with_the_same_answer_as_before_leaves_the_panel_ready(browser_page: Any, server: Any) -> None:
+    page = browser_page
+    cell = "%load_ext workbench\n%cutegen problem softmax --executor replay\n%cutegen generate\n%cutegen panel"
+    write_notebook(server.root / "again.ipynb", cell)
+    open_notebook(page, server.lab("again.ipynb"))
+    run_all(page)
+    ready = page.locator(".cutegen-panel[aria-busy=false]")
+    ready.wait_for(timeout=STEP_MS)
+    page.get_by_label("Number of steps").fill("0")
+    page.get_by_label("Trials of the search").fill("-3")
+    for name, said in (("Profile", "v1"), ("Run", "from 1 to 50"), ("Search", "from 1 to 1000")):
+        for _ in range(3):
+            click(page, name)
+            ready.wait_for(timeout=STEP_MS)
+            wait_status(page, said)
+            assert page.get_by_role("button", name="Generate", exact=True).get_attribute("aria-disabled") is None

@@ -189,6 +189,50 @@ def test_stop_ends_a_run_keeps_what_there_is_and_the_next_step_runs(tmp_path: Pa
         panel.close()
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"command": "profile", "version": 1},
+        {"command": "run", "steps": 0},
+        {"command": "search", "steps": -3},
+        {"command": "generate"},
+        {"command": "accept"},
+        {"command": "steer", "action": "fly"},
+        {"command": "next"},
+        {"command": "select", "version": 1},
+        {"command": "select"},
+        {"command": "stop"},
+        {"command": "what"},
+    ],
+    ids=str,
+)
+def test_each_command_is_answered_by_a_change_also_if_it_is_given_again(
+    session: Session, message: dict[str, object]
+) -> None:
+    panel = Panel(session, by="scripted", sources=[])
+    page: list[object] = []
+    panel._loop, panel._thread_id = asyncio.new_event_loop(), 0  # as in a kernel: changes are sent together
+    panel.observe(page.append, "live")  # what is no change is not sent to the page
+    for times in (1, 2, 3):
+        panel._on_message(panel, message, [])
+        wait_for(lambda: not panel.controller.live_state()["busy"])
+        panel.controller._decisions.submit(int).result()
+        panel._loop.run_until_complete(asyncio.sleep(0.15))
+        assert len(page) == times and not panel.live["busy"]
+    panel._loop.close()
+    panel.close()
+
+
+def test_stop_says_what_came_of_the_step_and_nothing_more_after_its_end(session: Session) -> None:
+    panel = Panel(session)
+    panel._on_message(panel, {"command": "profile", "version": 1}, [])
+    wait_for(lambda: not panel.live["busy"])
+    said = panel.live["message"]
+    panel._on_message(panel, {"command": "stop"}, [])  # pressed as the step came to its end
+    assert panel.live["message"] == said and not panel.live["busy"]
+    panel.close()
+
+
 def test_panel_has_the_same_text_on_every_run(session: Session) -> None:
     panel = Panel(session)
     data, metadata = panel._repr_mimebundle_()

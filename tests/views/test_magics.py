@@ -105,11 +105,35 @@ def test_run_goes_on_until_its_goal(ip: Any) -> None:
         ip.run_line_magic("cutegen", "run --until dawn")
 
 
-@pytest.mark.parametrize("line", ["problem nowhere.py", "problem softmax --precision f8", "problem relu --set dims=3"])
-def test_a_problem_that_fails_leaves_no_session(ip: Any, line: str) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "problem nope",
+        "problem nowhere.py",
+        "problem softmax --precision f8",
+        "problem relu --set dims=3",
+        "problem softmax --device H1000",
+        "problem softmax --wat",
+        "problem FOLDER/no_python.py",
+    ],
+)
+def test_a_mistake_in_the_line_of_a_problem_leaves_the_session_as_it_is(ip: Any, tmp_path: Path, line: str) -> None:
+    (tmp_path / "no_python.py").write_text("class Model(:\n")
     ip.run_line_magic("cutegen", SMALL)
-    with pytest.raises(UsageError, match=r"session softmax\S* is closed; %cutegen open softmax"):
-        ip.run_line_magic("cutegen", line)
+    session = ip.user_ns["session"]
+    with pytest.raises(UsageError, match=r"\(session softmax\S* goes on\)"):
+        ip.run_line_magic("cutegen", line.replace("FOLDER", str(tmp_path)))
+    assert ip.user_ns["session"] is session and "v1" in str(ip.run_line_magic("cutegen", "generate"))
+
+
+def test_a_problem_that_fails_leaves_no_session(ip: Any, tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x.nope()\n\n\n"
+        "def get_inputs():\n    return [torch.rand(8, 8)]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    ip.run_line_magic("cutegen", SMALL)
+    with pytest.raises(UsageError, match=r"does not run.*session softmax\S* is closed; %cutegen open softmax"):
+        ip.run_line_magic("cutegen", f"problem {tmp_path / 'wrong.py'}")
     assert "session" not in ip.user_ns
     with pytest.raises(UsageError, match=r"no session is open; the last problem failed, which closed softmax"):
         ip.run_line_magic("cutegen", "generate")

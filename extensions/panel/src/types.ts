@@ -75,6 +75,7 @@ export interface Live {
   busy: string;
   progress: { message: string; fraction: number | null };
   message: { kind: "info" | "error"; text: string };
+  answered: number; // counts the answers to commands, so that each one is a change
   log: { kind: string; message: string; version: number | null }[];
   closed?: boolean;
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench import docs, plugins, stored_sessions, trust
 from workbench.codegen.exports import describe_export
-from workbench.errors import UserError
+from workbench.errors import ProblemError, UserError, WorkbenchError
 from workbench.executors.jobs import client
 from workbench.records import Version
 from workbench.session import Session, recording
@@ -40,15 +40,20 @@ Handler = Callable[[Namespace, str | None, Notebook], object]
 
 def open_problem(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     problem = load_problem(arguments, cell)
-    session = Session.create(
-        problem,
-        executor=arguments.executor,
-        arch=arguments.arch,
-        device=arguments.device,
-        name=arguments.session,
-        calibrate=not arguments.no_calibrate,
-        progress=lambda event: print(event.message) if event.kind in ("note", "waiting") else None,
-    )
+    try:
+        session = Session.create(
+            problem,
+            executor=arguments.executor,
+            arch=arguments.arch,
+            device=arguments.device,
+            name=arguments.session,
+            calibrate=not arguments.no_calibrate,
+            progress=lambda event: print(event.message) if event.kind in ("note", "waiting") else None,
+        )
+    except WorkbenchError as error:  # the commands that follow are for this problem, not for the one before it
+        if isinstance(error, ProblemError) or not isinstance(error, UserError):  # else an option has a wrong value
+            state.drop_session()
+        raise
     choose_testing(session, arguments)
     choose_rule(session, arguments)
     state.use(session)

@@ -16,11 +16,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from workbench import plugins
-from workbench.errors import StaleDecision, Stopped, UserError, WorkbenchError
+from workbench.errors import Stopped, UserError, WorkbenchError
 from workbench.records import Decision, Event, Profile, Version
 from workbench.session import Session
 from workbench.views.notebook import model_choice, search_view, view_model
-from workbench.views.notebook.messages import LogEntry, Message, read_count, read_indices, read_number, read_reference
+from workbench.views.notebook.messages import (
+    LogEntry,
+    Message,
+    check_decision,
+    read_count,
+    read_indices,
+    read_number,
+    read_reference,
+)
 from workbench.views.text.diagnosis import describe_wrong
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
@@ -53,6 +61,7 @@ class SessionController:
         self._busy = self._note = ""
         self._progress: dict[str, object] = {"message": "", "fraction": None}
         self._message = {"kind": "info", "text": ""}
+        self._answered = 0  # commands; an answer with the words of the one before is a change, which reaches the page
         self._shown: int | None = None
         self._against: int | None = None
         self.proposer: tuple[str, dict[str, object]] = (plugins.DEFAULTS.proposer, {})  # name and options
@@ -129,6 +138,7 @@ class SessionController:
                 "busy": self._busy,
                 "progress": dict(self._progress),
                 "message": dict(self._message),
+                "answered": self._answered,
                 "log": [entry.copy() for entry in self._log],  # copies, because tokens change the last entry
             }
 
@@ -197,14 +207,17 @@ class SessionController:
 
     def set_message(self, text: str, kind: str = "info") -> None:
         """Show a line in the status region."""
-        with self._lock:
-            self._message = {"kind": kind, "text": text}
+        self._answer(kind, text)
         self._notify("live")
 
     def set_error(self, text: str) -> None:
         """Store an error line for the next `live_state()`. Listeners are not called, because one of them failed."""
+        self._answer("error", text)
+
+    def _answer(self, kind: str, text: str) -> None:
         with self._lock:
-            self._message = {"kind": "error", "text": text}
+            self._message = {"kind": kind, "text": text}
+            self._answered += 1
 
     def last_decision(self) -> tuple[Version, Version | None, Decision | None]:
         """The version of the last decision, the version it was compared with, and the decision that was taken back."""
@@ -219,8 +232,7 @@ class SessionController:
         name = str(message.get("command", ""))
         try:
             if name == "stop":
-                self.session.stop()
-                self.set_message("stopping; everything finished so far is kept")
+                self._stop()
             elif name == "select":
                 self._select(message)
             elif name == "next":
@@ -240,17 +252,28 @@ class SessionController:
                 raise UserError(f"unknown command {name!r}")
         except WorkbenchError as error:
             self.set_message(str(error), "error")
+        except Exception as error:  # a page that gets no answer stays busy
+            self.set_message(f"{name} failed inside the workbench: {type(error).__name__}: {error}", "error")
+
+    def _stop(self) -> None:
+        """Stop the running step. What came of it is said at its end, also if that is now."""
+        with self._lock:
+            self.session.stop()
+            self._answer(**self._message)
+            if self._busy:
+                self._progress = {"message": "stopping; everything finished so far is kept", "fraction": None}
+        self._notify("live")
 
     def _enqueue(self, name: str, work: Callable[[], str]) -> None:
         """Queue work that runs a version. Only one is in the queue, so the view is busy as soon as it is."""
         with self._lock:
             if self._busy:
                 raise UserError(f"{self._busy} is still running; wait for it, or press Stop")
+            self._steps.submit(self._run_guarded, name, work, True)
             self._busy = name
             self._progress = {"message": f"{name} …", "fraction": None}
             self._message = {"kind": "info", "text": f"{name} started"}
         self._notify("live")
-        self._steps.submit(self._run_guarded, name, work, True)
 
     def _run_guarded(self, name: str, work: Callable[[], str], step: bool = False) -> None:
         kind, text = "info", ""
@@ -269,7 +292,7 @@ class SessionController:
             if step:
                 self._busy = ""
                 self._progress = {"message": "", "fraction": None}
-            self._message = {"kind": kind, "text": text}
+            self._answer(kind, text)
         self._notify("state")
 
     def _run_step(self, name: str, message: Message) -> str:
@@ -328,16 +351,16 @@ class SessionController:
             undone = session.undo()
             self._show_decided(session.version(undone.version), undone)
             return f"taken back: v{undone.version} {undone.participle}"
-        number, reason = self._check_decision(message), str(message.get("reason", ""))
+        number, reason = check_decision(session, message), str(message.get("reason", ""))
         if name == "accept":
-            hunks = message.get("hunks")
-            chosen = None if hunks is None else read_indices(hunks)
-            version = session.accept(number, hunks=chosen, source_hash=str(message["sourceHash"]), reason=reason)
+            version = session.accept(
+                number, hunks=read_indices(message.get("hunks")), source_hash=str(message["sourceHash"]), reason=reason
+            )
         else:
             version = session.reject(number, reason=reason, source_hash=str(message["sourceHash"]))
         version = session.version(version.number)
         self._show_decided(version, None)
-        following = self._next_pending(number)
+        following = view_model.next_pending(session.versions, number)
         waits = f"; v{following} is waiting for a decision (Alt+Shift+N shows it)" if following is not None else ""
         return f"v{version.number} {version.standing}{waits}"
 
@@ -349,35 +372,16 @@ class SessionController:
         self._shown, self._against = version.number, None
         self._notify("decided")
 
-    def _check_decision(self, message: Message) -> int:
-        """The number of the version to decide on. Raises if session, version or source are not those on display."""
-        if message.get("session") != self.name:
-            raise StaleDecision(
-                f"this decision is for session {message.get('session')!r}, but {self.name!r} is open; "
-                "nothing was changed"
-            )
-        try:
-            number = read_number(message["version"])
-        except (KeyError, TypeError, ValueError):
-            raise UserError("a decision must name a version") from None
-        version = self.session.version(number)
-        if message.get("sourceHash") != version.source_hash:
-            raise StaleDecision(f"v{number} is not the source that was shown; look at it again, then decide")
-        return number
-
-    def _next_pending(self, number: int) -> int | None:
-        pending = [version.number for version in self.session.versions if version.standing == "pending"]
-        return next((other for other in pending if other > number), pending[0] if pending else None)
-
     def _select(self, message: Message) -> None:
         self._shown = self.session.version(read_number(message["version"])).number
         against = message.get("against")
         self._against = self.session.version(read_number(against)).number if against else None
+        self._answer(**self._message)
         self._notify("state")
 
     def _select_next_pending(self) -> None:
         shown = self.selected_version()
-        following = self._next_pending(shown.number if shown else 0)
+        following = view_model.next_pending(self.session.versions, shown.number if shown else 0)
         if following is None:
             self.set_message("no version is waiting for a decision")
             return

@@ -61,15 +61,22 @@ class CutegenMagics(Magics):  # type: ignore[misc]
             self.current.close()
             self.current = None
 
-    def _drop_session(self) -> str:
-        """Close the session of an earlier problem, so that no command is for it. Returns the words that say so."""
+    def drop_session(self) -> None:
+        """Close the session of an earlier problem, so that no command is for it."""
         if self.current is None:
-            return ""
-        name = self._dropped = self.current.name
+            return
+        self._dropped = self.current.name
         self.close_session()
         self.shell.user_ns.pop("session", None)
         labcomm.show_session(None)
-        return f" (session {name} is closed; %cutegen open {name} opens it again)"
+
+    def _describe_old_session(self) -> str:
+        """What a failed `problem` made of the session before it, in brackets."""
+        if self.current is not None:
+            return f" (session {self.current.name} goes on)"
+        if self._dropped:
+            return f" (session {self._dropped} is closed; %cutegen open {self._dropped} opens it again)"
+        return ""
 
     def _keep_note(self, event: Event) -> None:
         if event.kind in ("note", "stopped"):
@@ -84,8 +91,8 @@ class CutegenMagics(Magics):  # type: ignore[misc]
             with contextlib.nullcontext() if _draws_itself(line) else _progress_line(self):
                 result = dispatch.run(line, cell, self)
         except WorkbenchError as error:  # also for a stop: the rest of the cell must not run
-            closed = self._drop_session() if command == "problem" else ""
-            raise UsageError(f"{error}{closed}") from None
+            old = self._describe_old_session() if command == "problem" else ""
+            raise UsageError(f"{error}{old}") from None
         except OSError as error:  # a file that cannot be written or read
             raise UsageError(": ".join(map(str, filter(None, (error.strerror or error, error.filename))))) from None
         if out:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from workbench.errors import UserError
+from workbench.errors import StaleDecision, UserError
+from workbench.session import Session
 
 Message = Mapping[str, object]  # a command from the browser, as plain JSON
 
@@ -37,8 +38,10 @@ def read_count(message: Message, default: int, most: int) -> int:
     return count
 
 
-def read_indices(value: object) -> tuple[int, ...]:
-    """Hunk numbers from the browser. Raises `UserError` if they are not a list."""
+def read_indices(value: object) -> tuple[int, ...] | None:
+    """Hunk numbers from the browser; None stands for all. Raises `UserError` if they are not a list."""
+    if value is None:
+        return None
     if not isinstance(value, (list, tuple)):
         raise UserError(f"hunks are a list of numbers, not {value!r}")
     return tuple(read_number(index) for index in value)
@@ -47,3 +50,20 @@ def read_indices(value: object) -> tuple[int, ...]:
 def read_reference(value: object) -> int | str | None:
     """The version named by the browser, or None."""
     return value if isinstance(value, (int, str)) and value else None
+
+
+def check_decision(session: Session, message: Message) -> int:
+    """The number of the version to decide on. Raises if session, version or source are not those on display."""
+    if message.get("session") != session.name:
+        raise StaleDecision(
+            f"this decision is for session {message.get('session')!r}, but {session.name!r} is open; "
+            "nothing was changed"
+        )
+    try:
+        number = read_number(message["version"])
+    except (KeyError, TypeError, ValueError):
+        raise UserError("a decision must name a version") from None
+    version = session.version(number)
+    if message.get("sourceHash") != version.source_hash:
+        raise StaleDecision(f"v{number} is not the source that was shown; look at it again, then decide")
+    return number

@@ -19,3 +19,6 @@ class Notebook(Protocol):
 
     def use(self, session: Session) -> None:
         """Make a session the current one."""
+
+    def drop_session(self) -> None:
+        """Close the session of an earlier problem, so that no command is for it."""

@@ -104,6 +104,12 @@ class Cost(TypedDict):
 CONTEXT = 3  # equal lines shown on each side of a hunk
 
 
+def next_pending(versions: Iterable[Version], number: int) -> int | None:
+    """The next version after `number` that waits for a decision, else the first one that does."""
+    pending = [version.number for version in versions if version.standing == "pending"]
+    return next((other for other in pending if other > number), pending[0] if pending else None)
+
+
 def verdict_text(version: Version) -> str:
     """The latest verdict in one line with the provenance of its time; "not tested" without a trial."""
     if not version.trials:
