@@ -117,7 +117,8 @@ def show_program(session: Session) -> str:
     if latest is None or version is latest:
         return text or plain_program(recognise_problem(session.facts))
     if version is not None:
-        return f"# v{latest.number} has no program; this is that of v{version.number}, the nearest it was made from\n{text}"
+        head = f"# v{latest.number} has no program; this is that of v{version.number}, the nearest it was made from"
+        return f"{head}\n{text}"
     without = plain_program(recognise_problem(session.facts))
     return f"# v{latest.number} has no program; this is the problem without settings\n{without}"
 
