@@ -168,6 +168,15 @@ def test_patterns_of_values() -> None:
     assert described(square.float() + torch.randn(64, 64), square).pattern == ""
 
 
+def test_values_that_are_few_or_nearly_right_are_not_called_moved() -> None:
+    for expected in (torch.tensor([3.0]), torch.tensor([[3.0], [5.0]]), torch.full((8, 8), 2.0), torch.ones(2, 2)):
+        said = described(expected * 1.0009, expected.double()).pattern
+        assert not said or said == "they are 1.0009 times the expected values"
+    line = torch.arange(1.0, 9.0)
+    assert "in reverse" in described(line.flip(0), line.double()).pattern
+    assert "in reverse" not in described(line * 1.0009, line.double()).pattern
+
+
 def test_the_map_is_small_and_has_shares() -> None:
     expected = matrix(2000, 3000)
     got = expected.float()

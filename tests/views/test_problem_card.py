@@ -68,6 +68,17 @@ def test_a_size_that_no_case_varies_says_why() -> None:
     assert row == "q_1 32 q[1] not varied: the reference does not run with half of it"
 
 
+def test_an_extent_that_is_shorter_than_its_size_has_its_length(tmp_path: Path) -> None:
+    (tmp_path / "stepped.py").write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x, starts):\n"
+        "        return x[0, starts]\n\n\n"
+        "def get_inputs():\n    return [torch.rand(8, 4096), torch.arange(0, 4096, 16)]\n"
+    )
+    rows = section(str(show_card(card_of(str(tmp_path / "stepped.py")))), "sizes")
+    assert next(row.split(" varied")[0] for row in rows if "starts[0]" in row).endswith("starts[0] is 256")
+    assert not any("x[1] is" in row for row in rows)
+
+
 def test_a_problem_without_a_kernel_has_the_reason_the_nearest_part_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "sorted.py").write_text(
         "import torch\nn = 16\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"

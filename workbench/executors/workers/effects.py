@@ -151,7 +151,10 @@ def run_calls(
     specs = (*outputs * len(calls[first:]), *(followed[n].spec for _, n in changed))
     eager = None if found.eager is None else [found.eager[at] for at in kept]
     exact = [found.exact[at] for at in kept]
-    return Expectation(replace(found, exact=exact, eager=eager), specs, shown, tuple(n for _, n in changed))
+    ranges = [found.ranges[at] for at in kept] if found.ranges else ()
+    return Expectation(
+        replace(found, exact=exact, eager=eager, ranges=ranges), specs, shown, tuple(n for _, n in changed)
+    )
 
 
 def sample_calls(model: torch.nn.Module, calls: Sequence[Sequence[object]], count: int) -> list[list[torch.Tensor]]:

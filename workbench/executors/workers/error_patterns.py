@@ -73,6 +73,10 @@ class _Wrong:
             wanted, got = wanted[among[self.probes]], got[among[self.probes]]
         return self._are_near(got, wanted)
 
+    def may_be_moved(self) -> bool:
+        """Whether the wrong elements tell others' places: a few values differ, and they are not nearly their own."""
+        return len(np.unique(self.expected[self.bad])) >= LEAST and not self.agrees(self.expected)
+
     def may_be_shifted(self, axis: int, step: int) -> bool:
         """Whether some elements are the expected ones `step` before them, which is quick to see."""
         source = self.probes[-axis] - step
@@ -210,16 +214,16 @@ def _name_patterns(wrong: _Wrong, operands: Mapping[str, Array]) -> Iterator[str
         for step, said in ((1, "one too large"), (-1, "one too small")):
             if len(here) and (here - there == step).mean() >= HOLDS:
                 yield f"they are {said}"
-    for find in (_name_shift, _name_other_row, _name_transposition, _name_factor):
+    for find in (_name_shift, _name_other_row, _name_transposition) if wrong.may_be_moved() else ():
         if said := find(wrong):
             yield said
+    if said := _name_factor(wrong):
+        yield said
     yield from _name_operands(wrong, operands)
     yield from _name_structure(wrong)
 
 
 def _name_shift(wrong: _Wrong) -> str:
-    if len(np.unique(wrong.expected[wrong.bad])) < 2:
-        return ""
     for axis in range(1, min(wrong.expected.ndim, 3) + 1):
         for step in SHIFTS:
             extent = wrong.expected.shape[-axis]

@@ -91,7 +91,8 @@ Block = tuple[slice, slice]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The tolerance of one output, without a tensor of its size. Integers have none.
+    """The tolerance of one output, without a tensor of its size. Integers have none, but where rounding makes them of
+    floats: then `least` and `most` [R, C] are the range of each (problems/reference/roundings.py).
 
     The scale is the product of `rows` [R, 1] and `columns` [1, C]. `noise` [BINADES] holds torch eager's errors in
     scales. `floor` is absolute, for results below the normal numbers. The larger one of `outlier_rows` [R, 1] and
@@ -115,6 +116,14 @@ class Tolerance:
     eager_bad: int = 0
     uniform: float = 0.0
     eight_bits: str = ""
+    least: torch.Tensor | None = None
+    most: torch.Tensor | None = None
+
+    def allows(self, got: torch.Tensor, wanted: torch.Tensor, at: Block) -> torch.Tensor:
+        """Which integers of a block are right."""
+        if self.least is None or self.most is None:
+            return got == wanted
+        return (got >= on_device(self.least[at])) & (got <= on_device(self.most[at]))
 
     def allowed(self, expected: torch.Tensor, at: Block) -> torch.Tensor:
         """The allowed |got - expected| for the block `at` of the reference: float32, of the block's shape."""
@@ -172,9 +181,14 @@ class Tolerance:
 def measure_tolerances(reference: Reference, outputs: Sequence[TensorSpec]) -> list[Tolerance]:
     """The tolerance of each output of a reference."""
     eager = reference.eager or [None] * len(outputs)
-    return [
+    found = [
         measure_tolerance(exact, own, spec.dtype, reference.terms, reference.eps)
         for exact, own, spec in zip(reference.exact, eager, outputs, strict=True)
+    ]
+    ranges = reference.ranges or [None] * len(found)
+    return [
+        one if ends is None else replace(one, least=as_matrix(ends[0]), most=as_matrix(ends[1]))
+        for one, ends in zip(found, ranges, strict=True)
     ]
 
 

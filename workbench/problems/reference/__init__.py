@@ -19,6 +19,7 @@ from workbench.problems.counting import TermCount, UncompiledMode, operation_nam
 from workbench.problems.reference.disturbed import DisturbedResults
 from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
 from workbench.problems.reference.eight_bits import SCALED_PRODUCT, BeforeRounding, is_eight_bits, scale_product
+from workbench.problems.reference.roundings import Range, find_ranges
 from workbench.problems.results import as_computable, tensors_of
 from workbench.records import Precision
 
@@ -55,7 +56,8 @@ class Reference:
     the worst one of several results, element by element, up to FEW elements (see `run_reference`). `terms` is the
     number of terms of the longest sum. `eps` is that of the coarsest floating point among the results of `eager`'s
     operations, without those of 8 bits; TF32's where its products are in TF32. If `is_disturbed`, it is the worst one
-    of results with other rounding too, integers that depend on rounding included.
+    of results with other rounding too, integers that depend on rounding included. `ranges` are those of `roundings`, by
+    result; empty if nobody looked.
     """
 
     exact: list[torch.Tensor]
@@ -63,6 +65,7 @@ class Reference:
     terms: int
     eps: float
     is_disturbed: bool = False
+    ranges: Sequence[Range | None] = ()
 
 
 class Tf32Products(UncompiledMode):
@@ -185,18 +188,27 @@ def run_reference(
         if eager is not None and products.products and sum(value.numel() for value in eager) <= FEW:
             ways += [Tf32Products(*one) for one in OTHER_WAYS]
         others = [] if eager is None else [_run_eager_in(way, model, inputs, seed) or eager for way in ways]
-        widened, values = _widened(model, wide), convert(inputs, wide)
-        loading.seed_generators(seed)
         drawn = record.drawn if eager is not None else []
         narrow = loading.DTYPES.get(precision, torch.float32)
-        widening = WidenedDtypes(wide, narrow)
-        with TermCount() as count, BeforeRounding(wide) as before, widening, ReplayedDraws(drawn, wide):
-            results = tensors_of(widened(*values))
-        exact = [before.find(value) for value in results]
+
+        def run_wide(mode: contextlib.AbstractContextManager[object]) -> list[torch.Tensor]:
+            widened, values = _widened(model, wide), convert(inputs, wide)
+            loading.seed_generators(seed)
+            with mode, BeforeRounding(wide) as before, WidenedDtypes(wide, narrow), ReplayedDraws(drawn, wide):
+                results = tensors_of(widened(*values))
+            return [before.find(value) for value in results]
+
+        count = TermCount()
+        exact = run_wide(count)
+        ranges: list[Range | None] = []
+        if eager is not None:
+            ranges = find_ranges(lambda mode: _run_eager_in(mode, model, inputs, seed), run_wide, exact)
     for other in others:
         eager = list(map(_worse, eager or other, other, exact))
     floor = TF32_EPS if precision == "tf32" else torch.finfo(torch.float32).eps
-    return Reference(exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor), is_disturbed=disturb)
+    return Reference(
+        exact=exact, eager=eager, terms=count.terms, eps=max(watched.eps, floor), is_disturbed=disturb, ranges=ranges
+    )
 
 
 def _worse(one: torch.Tensor, other: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:

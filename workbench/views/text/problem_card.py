@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from workbench.analysis import devices
 from workbench.analysis.coverage import fixed_extents
 from workbench.analysis.speed_of_light import bound
@@ -94,7 +96,7 @@ def describe_problem(session: Session) -> Card:
         form=facts.form,
         tensors=tensors,
         arguments=tuple((*one, _describe_others(session, one[0])) for one in facts.plain_arguments),
-        sizes=facts.sizes,
+        sizes=tuple(_with_shorter(size, facts) for size in facts.sizes),
         cases=tuple(_describe_case(job, case) for case in facts.cases),
         coverage=find_coverage(session.problem, facts, arch=session.arch, device=session.device),
         work=work,
@@ -157,6 +159,13 @@ def _list_tensors(facts: Facts, names: AxisNames) -> tuple[TensorLine, ...]:
     for n, spec in enumerate(facts.cases[-1].outputs):
         found.append(TensorLine(role="output", name=spec.name, dtype=short_dtype(spec.dtype), shape=names.of_output(n)))
     return tuple(found)
+
+
+def _with_shorter(size: Size, facts: Facts) -> Size:
+    """The size, and of inputs' extents that are shorter than it how long they are: steps of a range decide too."""
+    lengths = {f"{spec.name}[{axis}]": n for spec in facts.cases[-1].inputs for axis, n in enumerate(spec.shape)}
+    extents = (f"{one} is {lengths[one]}" if lengths.get(one, size.value) < size.value else one for one in size.extents)
+    return replace(size, extents=tuple(extents))
 
 
 def _buffer_names(facts: Facts) -> set[str]:
