@@ -63,6 +63,8 @@ def _version_table(points: Sequence[RooflinePoint], bound: Bound, copy: float | 
         caption += f", attainable {format_seconds(bound.attainable_s)}" + (
             f" (ceilings {measured})" if measured else ""
         )
+        if any(p.provenance == "modelled" and p.time_s < bound.attainable_s for p in points):
+            caption += "; a modelled time below that is at it, within the model's error"
     caption += f"; intensity {bound.intensity:.3g} FLOP/B (counted), ridge {bound.ridge:.3g} FLOP/B"
     if copy:
         caption += f"; a copy reaches {format_amount(copy)}B/s (measured)"
