@@ -176,7 +176,7 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     undone = state.session.undo()
-    return MimeBundle(f"taken back: v{undone.version} {undone.participle}")
+    return MimeBundle(undone.taken_back)
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:

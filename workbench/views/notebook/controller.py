@@ -327,7 +327,7 @@ class SessionController:
         if name == "undo":
             undone = session.undo()
             self._show_decided(session.version(undone.version), undone)
-            return f"taken back: v{undone.version} {undone.participle}"
+            return undone.taken_back
         number, reason = self._check_decision(message), str(message.get("reason", ""))
         if name == "accept":
             hunks = message.get("hunks")
