@@ -111,9 +111,10 @@ def show_program(session: Session) -> str:
     if latest is None or version is latest:
         return text or plain_program(recognise_problem(session.facts))
     if version is not None:
-        return f"# v{latest.number} has no program; this is that of v{version.number}, the nearest it was made from\n{text}"
-    without = plain_program(recognise_problem(session.facts))
-    return f"# v{latest.number} has no program; this is the problem without settings\n{without}"
+        whose = f"that of v{version.number}, the nearest it was made from"
+    else:
+        whose, text = "the problem without settings", plain_program(recognise_problem(session.facts))
+    return f"# v{latest.number} has no program; this is {whose}\n{text}"
 
 
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:

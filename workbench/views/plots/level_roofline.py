@@ -32,8 +32,8 @@ class Point(NamedTuple):
 def draw_levels(
     title: str, points: Sequence[Point], roofs: Sequence[Ceiling], peaks: Sequence[Ceiling], whose: str = "kernel's"
 ) -> MimeBundle:
-    """Draw a slope for each of `roofs`, a horizontal line for each of `peaks`, and a mark for each point. `whose`: the FLOPs that
-    rates are of, the kernel's or the problem's.
+    """Draw a slope for each of `roofs`, a horizontal line for each of `peaks`, and a mark for each point. `whose`: the
+    FLOPs that rates are of, the kernel's or the problem's.
     """
     order = list(dict.fromkeys([*(name for name, _, _ in roofs), *(point.level for point in points)]))
     top = max(peak for _, peak, _ in peaks)
