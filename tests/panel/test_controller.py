@@ -131,7 +131,7 @@ def test_a_decision_stays_at_its_version_and_undo_names_what_it_takes_back(tmp_p
         assert [row["status"] for row in panel.state["versions"]] == ["accepted", "pending"]
         version, against, undone = panel.controller.last_decision()
         assert (version.number, against, undone.participle) == (2, None, "rejected")
-        assert panel.live["log"][-1]["message"] == "v2 taken back"
+        assert panel.live["log"][-1]["message"] == "taken back: v2 rejected"
         made.reject(2, "in a cell")
         assert panel.live["message"]["text"] == "v2 rejected: in a cell" and panel.state["shown"] == 2
         panel.close()
@@ -326,8 +326,8 @@ def test_record_says_what_was_taken_back(session: Session, monkeypatch: pytest.M
     record = decision_record.DecisionRecord(session)
     taken_back = Decision(kind="accept", version=1, source_hash="", at="")
     record.add_decision(session, version(1, None), None, taken_back)
-    assert shown[0]["text/plain"] == "v1 pending: taken back that it was accepted"
-    assert "taken back that it was accepted" in shown[0]["text/html"]
+    assert shown[0]["text/plain"] == "taken back: v1 accepted; v1 is pending"
+    assert "taken back: v1 accepted" in shown[0]["text/html"]
 
 
 def test_record_shows_sources_as_text_only() -> None:

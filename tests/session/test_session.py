@@ -60,7 +60,10 @@ def test_hunks_make_a_new_tested_version(session: Session) -> None:
     whole = session.version(2)
     assert whole.decision is not None and (whole.decision.kind, whole.decision.reason) == ("part", "as v3")
     assert session.pending is None and session.baseline == made
+    assert made.proposal.by == whole.proposal.by == "human"
     assert session.undo().version == 3
+    said = [event.message for event in session.events() if event.kind == "decided"]
+    assert said[-2:] == ["taken back: v3 accepted", "taken back: v2 accepted in part"]
     assert session.version(2).decision is None and session.version(3).decision is None, "both are open again"
     session.accept(3)
     assert "edited" in made.proposal.candidate.source and "Float32(1.0)" not in made.proposal.candidate.source

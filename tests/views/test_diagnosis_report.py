@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
+import pytest
 from test_directives import ADVICE, FOUND, SOURCE
 
 from workbench.probes.moving import write_moved
@@ -114,3 +115,21 @@ def test_the_panel_gets_the_first_advice_in_short() -> None:
     no_room = view_model.advice_view(version(), dataclasses.replace(FOUND, room=1.0), has_model=False)
     assert no_room["top"] is None and "nothing to gain" in no_room["note"]
     assert "%cutegen diagnose v3" in view_model.advice_view(version(), None, has_model=False)["note"]
+
+
+@pytest.mark.parametrize(
+    ("room", "provenance", "said"),
+    [
+        (0.951, "counted", "at the attainable bound"),
+        (0.951, "modelled", "at the attainable bound"),
+        (0.951, "measured", "0.951x the attainable bound"),
+        (1.02, "counted", "1.02x the attainable bound"),
+        (None, "counted", "no bound is known"),
+    ],
+)
+def test_a_modelled_time_is_never_below_the_attainable_bound(room: float | None, provenance: str, said: str) -> None:
+    found = dataclasses.replace(FOUND, room=room, provenance=provenance, seconds=1e-3)
+    shown = diagnosis_report(version(), found, notebook_way(version(), (), has_model=False))
+    assert f"  time 1 ms, {said}" in shown.text.splitlines()
+    head = view_model.advice_view(version(), found, has_model=False)["head"]
+    assert head.endswith(f", {said}" if room is not None else f"({provenance})")

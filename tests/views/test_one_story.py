@@ -227,7 +227,8 @@ def test_one_word_says_what_was_decided(kind: str | None, word: str, tmp_path: P
     with recorded_session(tmp_path) as session:
         version = session.program(recorded_programs(session)[0])
         if kind is not None:
-            session.log.add_decision(Decision(kind=kind, version=1, source_hash=version.source_hash))  # type: ignore[arg-type]
+            made = Decision(kind=kind, version=1, source_hash=version.source_hash)  # type: ignore[arg-type]
+            session.log.add_decision(made)
         version = session.version(1)
         shown = [tables.history(session).text, roofline_plot.roofline(session).text.splitlines()[-1]]
         row = session.frame().loc[1]

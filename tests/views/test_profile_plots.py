@@ -4,6 +4,7 @@ the numbers are from."""
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -17,6 +18,7 @@ from workbench.analysis import devices
 from workbench.analysis.time_model import fitted_model
 from workbench.errors import UserError
 from workbench.profilers import counters
+from workbench.profilers.ncu import PROBLEM_FLOPS
 from workbench.records import (
     Candidate,
     CtaTimeline,
@@ -219,6 +221,14 @@ def test_what_limits_a_modelled_launch_is_its_roof() -> None:
     )  # ten CTAs on each SM, which do nothing else
     measured = profile.plot(full(), "roofline")
     assert "742 TFLOP/s (measured)" in measured.svg and "989" not in measured.svg
+
+
+def test_a_roofline_says_whose_flops_its_rates_are_of() -> None:
+    counted, measured = modelled(BUSY, "bfloat16"), full()
+    assumed = dataclasses.replace(measured, notes=(*measured.notes, PROBLEM_FLOPS))
+    for found, whose in ((counted, "kernel's"), (measured, "kernel's"), (assumed, "problem's")):
+        shown = profile.plot(found, "roofline")
+        assert f"rate, {whose} FLOPs" in shown.text and f"{whose} FLOP/s" in html.unescape(shown.svg)
 
 
 @pytest.mark.parametrize("intensity", [0.003, 0.6, 40.0, 5e4])

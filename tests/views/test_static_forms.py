@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -108,6 +109,10 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
         and not any("version, measured" in (text or "") for text in texts)
     )
     assert svg == roofline.draw_roofline(points, bound, devices.find("H200").copy_bandwidth).svg
+    assert "rate, problem's FLOPs" in roofline.draw_roofline(points, bound, None).text
+    for attainable, is_said in ((4.99e-4, True), (4e-4, False)):  # v3 takes 4.975e-4 s
+        caption = roofline.draw_roofline(points, dataclasses.replace(bound, attainable_s=attainable), None).text
+        assert ("a modelled time below that is at it, within the model's error" in caption) == is_said
 
 
 def test_work_without_flops_has_a_roofline_too() -> None:

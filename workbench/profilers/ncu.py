@@ -27,6 +27,7 @@ PERMISSION = (
     f"the driver gives counters to administrators only ({NO_PERMISSION}): "
     "run as root, or load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0"
 )
+PROBLEM_FLOPS = "FLOPs are the problem's (counted): ncu does not say what the tensor cores did"  # a note
 PARAMETERS = Path("/proc/driver/nvidia/params")
 PAGES = {
     "raw": ["--page", "raw", "--csv", "--print-units", "base"],
@@ -222,7 +223,7 @@ def add_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[Kerne
         flops=float(work.flops),
         tensor_flops=((work.dtype, float(work.flops)),) if on_tensor_cores else (),
     )
-    return (made,), ("FLOPs are the problem's (counted): ncu does not say what the tensor cores did",)
+    return (made,), (PROBLEM_FLOPS,)
 
 
 def last_error(said: str) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from workbench.errors import UserError
 from workbench.protocols import Proposer, RunContext
 from workbench.records import Ask, Candidate, Proposal
+from workbench.records.proposal import HUMAN
 
 
 class Human(Proposer):
     """Proposes the source that is given as the option `source`, under the option `title`."""
 
-    name = "human"
+    name = HUMAN
     needs_source = True
     option_names = ("source", "title")
 

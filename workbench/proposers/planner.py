@@ -27,6 +27,7 @@ from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 from workbench.protocols import PLAIN, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, Version
+from workbench.records.proposal import HUMAN
 from workbench.structure.kernels.equality import TriedPrograms
 
 RANKS = ("ladder", "roi", "advice")
@@ -379,7 +380,7 @@ def _start_near_baseline(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) 
     """
     own = (
         ask.baseline.proposal.candidate.program
-        if ask.baseline is not None and ask.baseline.proposal.by == "human"
+        if ask.baseline is not None and ask.baseline.proposal.by == HUMAN
         else None
     )
     if not own or not rungs:

@@ -119,6 +119,11 @@ class Decision:
         """The decision as a participle: accepted, rejected, accepted in part, taken back."""
         return {"accept": "accepted", "reject": "rejected", "part": "accepted in part", "undo": "taken back"}[self.kind]
 
+    @property
+    def taken_back(self) -> str:
+        """What is said where this decision was taken back."""
+        return f"taken back: v{self.version} {self.participle}"
+
 
 @record
 class Version:

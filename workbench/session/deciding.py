@@ -11,6 +11,7 @@ from workbench.errors import Unavailable, UserError
 from workbench.policies import accept_rules
 from workbench.policies.accept_rules import Ruling
 from workbench.records import Candidate, Decision, Event, Proposal, Verdict, Version
+from workbench.records.proposal import HUMAN
 from workbench.session.log import Reference, SessionLog, check_fresh
 from workbench.session.profiling import Profiling
 from workbench.session.testing import Testing
@@ -81,7 +82,7 @@ class Deciding:
             candidate=Candidate(source=hunk_maths.replace_docstring(source, (old.program, new.program), label)),
             title=f"{version.proposal.title} ({names})",
             reason="a person picked these hunks to accept",
-            by="person",
+            by=HUMAN,
             parent=parent.number,
         )
         return self.testing.add(proposal)

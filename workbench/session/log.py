@@ -200,10 +200,14 @@ class SessionLog:
     def add_decision(self, decision: Decision) -> Version:
         """Append a decision and an event."""
         with self._lock:
+            before = self.version(decision.version).decision
             self.store.add_decision(decision)
             self._reload()
         number, reason = decision.version, f": {decision.reason}" if decision.reason else ""
-        self.add_event(Event(kind="decided", version=number, message=f"v{number} {decision.participle}{reason}"))
+        message = (
+            before.taken_back if decision.kind == "undo" and before else f"v{number} {decision.participle}{reason}"
+        )
+        self.add_event(Event(kind="decided", version=number, message=message))
         return self.version(number)
 
     def reject(

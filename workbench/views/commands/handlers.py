@@ -117,10 +117,10 @@ def show_program(session: Session) -> str:
     if latest is None or version is latest:
         return text or plain_program(recognise_problem(session.facts))
     if version is not None:
-        head = f"# v{latest.number} has no program; this is that of v{version.number}, the nearest it was made from"
-        return f"{head}\n{text}"
-    without = plain_program(recognise_problem(session.facts))
-    return f"# v{latest.number} has no program; this is the problem without settings\n{without}"
+        whose = f"that of v{version.number}, the nearest it was made from"
+    else:
+        whose, text = "the problem without settings", plain_program(recognise_problem(session.facts))
+    return f"# v{latest.number} has no program; this is {whose}\n{text}"
 
 
 def test(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -183,7 +183,7 @@ def reject(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def undo(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     undone = state.session.undo()
-    return MimeBundle(f"taken back: v{undone.version} {undone.participle}")
+    return MimeBundle(undone.taken_back)
 
 
 def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object:

@@ -104,8 +104,8 @@ LOOP = (
                 default=(),
                 metavar="PROGRAM",
                 about="softmax(x) .threads_per_row(32), here or in the cell below %%cutegen program "
-                "(default: show the program of the latest version, of the one it was made from if it has none, or of the "
-                "problem without settings)",
+                "(default: show the program of the latest version, of the one it was made from if it has none, "
+                "or of the problem without settings)",
             ),
         ),
     ),

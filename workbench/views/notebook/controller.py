@@ -350,7 +350,7 @@ class SessionController:
         if name == "undo":
             undone = session.undo()
             self._show_decided(session.version(undone.version), undone)
-            return f"taken back: v{undone.version} {undone.participle}"
+            return undone.taken_back
         number, reason = check_decision(session, message), str(message.get("reason", ""))
         if name == "accept":
             version = session.accept(

@@ -48,7 +48,7 @@ class DecisionRecord:
     ) -> None:
         """Append a decision, or that one was taken back, and update the roofline."""
         if undone is not None:
-            said = f"v{version.number} {version.standing}: taken back that it was {undone.participle}"
+            said = f"{undone.taken_back}; v{version.number} is {version.standing}"
             self._entries.append((f"<p><strong>{html.escape(said)}</strong></p>", said))
         else:
             self._entries.append((decision_html(version, against), decision_text(version, against)))

@@ -13,7 +13,7 @@ from workbench.analysis.hunks import hunks
 from workbench.probes import directives
 from workbench.records import Diagnosis, KernelBuild, LineCounts, Profile, Verdict, Version, kernel_function
 from workbench.views.text import diagnosis
-from workbench.views.text.mime_bundle import format_joules, format_share, format_times
+from workbench.views.text.mime_bundle import format_joules, format_share
 
 Cell = int | str
 
@@ -336,8 +336,8 @@ def advice_view(
     if version is None or found is None:
         what = "no version yet" if version is None else f"not diagnosed yet: %cutegen diagnose v{version.number}"
         return {"head": "", "top": None, "more": 0, "note": what}
-    room = f", {format_times(found.room)} the attainable bound" if found.room is not None else ""
-    head = f"v{version.number} is bound by {found.bottleneck} ({found.provenance}){room}"
+    room = diagnosis.describe_room(found)
+    head = ", ".join(filter(None, (f"v{version.number} is bound by {found.bottleneck} ({found.provenance})", room)))
     if found.exhausted or not found.advice:
         faster = diagnosis.find_faster(version, versions)
         note = diagnosis.describe_exhausted(faster) if found.exhausted else "no probe found a cause"

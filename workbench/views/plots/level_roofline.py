@@ -29,8 +29,12 @@ class Point(NamedTuple):
     rate: float
 
 
-def draw_levels(title: str, points: Sequence[Point], roofs: Sequence[Ceiling], peaks: Sequence[Ceiling]) -> MimeBundle:
-    """Draw a slope for each of `roofs`, a horizontal line for each of `peaks`, and a mark for each point."""
+def draw_levels(
+    title: str, points: Sequence[Point], roofs: Sequence[Ceiling], peaks: Sequence[Ceiling], whose: str = "kernel's"
+) -> MimeBundle:
+    """Draw a slope for each of `roofs`, a horizontal line for each of `peaks`, and a mark for each point. `whose`: the
+    FLOPs that rates are of, the kernel's or the problem's.
+    """
     order = list(dict.fromkeys([*(name for name, _, _ in roofs), *(point.level for point in points)]))
     top = max(peak for _, peak, _ in peaks)
     x, y = _fit_ranges(points, roofs, peaks)
@@ -38,13 +42,15 @@ def draw_levels(title: str, points: Sequence[Point], roofs: Sequence[Ceiling], p
         [p.label, p.level, f"{p.intensity:.3g}", format_amount(p.rate) + "FLOP/s", _roof_share(p, roofs, top)]
         for p in points
     ]
-    plain, listed = render_table(["kernel", "level", "FLOP per byte", "rate", "of the level's roof"], rows, title)
+    plain, listed = render_table(
+        ["kernel", "level", "FLOP per byte", f"rate, {whose} FLOPs", "of the level's roof"], rows, title
+    )
     figure = make_figure(
         title,
         [*_make_ceilings(x, y, order, roofs, peaks), *_make_points(order, points, roofs)],
         height=280,
         xaxis={**INTENSITIES, "title": {"text": X_TITLE}, "range": x},
-        yaxis={**RATES, "title": {"text": "FLOP/s"}, "range": y},
+        yaxis={**RATES, "title": {"text": f"{whose} FLOP/s"}, "range": y},
     )
     return show(figure, plain, listed, "; ".join(map(_describe, points)))
 

@@ -14,6 +14,7 @@ from workbench.analysis.devices import Device
 from workbench.analysis.time_model import fitted_model, terms
 from workbench.errors import UserError
 from workbench.profilers.counters import CounterProfiler
+from workbench.profilers.ncu import PROBLEM_FLOPS
 from workbench.records import KernelMetrics, LineProfile, Profile, kernel_function
 from workbench.views.figures.describe import Bar, show_bars
 from workbench.views.figures.style import COLOURS, shorten
@@ -49,9 +50,14 @@ def roofline(found: Profile) -> MimeBundle | None:
     if device is None or not points:
         return None
     kinds = {kernel.provenance for kernel in found.kernels}
-    made = "bytes and FLOPs counted, times modelled" if kinds == {"counted"} else "measured by ncu, caches cold"
+    made = (
+        "the kernel's bytes and FLOPs counted, times modelled"
+        if kinds == {"counted"}
+        else "measured by ncu, caches cold"
+    )
     roofs, peaks = _modelled_ceilings(device) if kinds == {"counted"} else (_roofs(device), _peaks(device))
-    return draw_levels(f"Roofline by memory level, {_describe_source(found)}: {made}", points, roofs, peaks)
+    whose = "problem's" if PROBLEM_FLOPS in found.notes else "kernel's"
+    return draw_levels(f"Roofline by memory level, {_describe_source(found)}: {made}", points, roofs, peaks, whose)
 
 
 def _points(kernel: KernelMetrics) -> list[Point]:

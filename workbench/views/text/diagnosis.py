@@ -139,6 +139,17 @@ def describe_exhausted(faster: Version | None) -> str:
     return f"next to nothing to gain here, by the bound; v{faster.number} is faster ({time}): go on from it"
 
 
+def describe_room(found: Diagnosis) -> str:
+    """The time over the attainable bound; "" if no bound is known. A modelled time below the bound is within the
+    error of the model.
+    """
+    if found.room is None:
+        return ""
+    if found.room < 1 and found.provenance != "measured":
+        return "at the attainable bound"
+    return f"{format_times(found.room)} the attainable bound"
+
+
 def _head(version: Version, found: Diagnosis, faster: Version | None) -> list[str]:
     """Class, both stages, the room to the bound, and what there is to say without advice."""
     place = "on" if found.provenance == "measured" else "for"
@@ -148,8 +159,7 @@ def _head(version: Version, found: Diagnosis, faster: Version | None) -> list[st
     stages = f"  the problem's own limit: {found.analytic}; this kernel's counters: {found.measured}"
     lines.append(stages + (f" ({found.note})" if found.note else ""))
     if found.seconds is not None:
-        room = "no bound is known" if found.room is None else f"{format_times(found.room)} the attainable bound"
-        lines.append(f"  time {format_seconds(found.seconds)}, {room}")
+        lines.append(f"  time {format_seconds(found.seconds)}, {describe_room(found) or 'no bound is known'}")
     if found.exhausted:
         said = describe_exhausted(faster)
         more = "" if faster is not None else ". Change the problem, or go on to another kernel."
