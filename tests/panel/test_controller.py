@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import Session, problems
 from workbench.records import Candidate, Decision, Proposal, Version
@@ -273,6 +274,28 @@ def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_pa
     panel._on_message(panel, {"command": "hello"}, [])
     assert panel.live["closed"] and panel.live["message"]["kind"] == "info" and panel.state == shown
     panel.close()
+
+
+@pytest.mark.parametrize("by_a_cell", [False, True])
+def test_open_again_shows_the_session_also_if_a_cell_has_opened_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_a_cell: bool
+) -> None:
+    made = Session.create("softmax", root=tmp_path, executor="replay")
+    made.generate()
+    panel = Panel(made)
+    made.close()
+    shell = InteractiveShell.instance()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    opened = Session.open(tmp_path / "softmax") if by_a_cell else made
+    shell.user_ns["session"] = opened  # without the magics the one that was closed stays
+    panel._on_message(panel, {"command": "open"}, [])
+    assert "closed" not in panel.live and panel.live["message"]["kind"] == "info"
+    assert panel.controller.session is opened or not by_a_cell
+    panel._on_message(panel, {"command": "generate"}, [])
+    wait_for(lambda: not panel.live["busy"] and len(panel.state["versions"]) == 2)
+    panel.controller.session.close()
+    panel.close()
+    shell.user_ns.pop("session")
 
 
 def version(number: int, parent: int | None, source: str = "x\n", **proposal: Any) -> Version:
