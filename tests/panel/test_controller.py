@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import Session, problems
+from workbench.errors import UserError
 from workbench.records import Candidate, Decision, Proposal, Version
 from workbench.views.notebook import decision_record, view_model
 from workbench.views.notebook.controller import get_controller
@@ -147,6 +148,31 @@ def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_pat
         panel._on_message(panel, {"command": "apply", "version": 1, "advice": top["probe"]}, [])
         wait_for(lambda: not panel.live["busy"] and len(made.versions) == 2)
         assert made.version(2).proposal.reason.startswith(f"probe {top['probe']}") and panel.state["shown"] == 2
+        panel.close()
+
+
+def test_profile_and_advice_of_a_version_that_did_not_run_say_so_in_a_sentence(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as made:
+        source = (CANDIDATES / "relu_first.py").read_text()
+        kernel = source.index("@cute.kernel")
+        made.edit(source[:kernel] + source[kernel:].replace("cute.arch.thread_idx", "cute.arch.no_such", 1))
+        made.edit("def (:\n")
+        made.edit((CANDIDATES / "relu_wrong.py").read_text())
+        panel = Panel(made)
+        said = []
+        for number in (1, 2, 3):
+            panel._on_message(panel, {"command": "select", "version": number}, [])
+            said.append((panel.state["profile"]["note"], panel.state["advice"]["note"]))
+            with pytest.raises(UserError):  # as the panel says
+                made.diagnose(number)
+        assert said == [
+            ("nothing was counted: v1 does not compile", "nothing to diagnose: v1 does not compile"),
+            ("nothing was counted: v2 is refused as a source", "nothing to diagnose: v2 is refused as a source"),
+            (
+                "v3 is NOT CORRECT: its counts and times are those of a wrong kernel",
+                "nothing to diagnose: v3 is not correct",
+            ),
+        ]
         panel.close()
 
 
