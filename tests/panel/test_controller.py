@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import Session, problems
+from workbench.errors import UserError
 from workbench.records import Candidate, Decision, Proposal, Version
 from workbench.views.notebook import decision_record, view_model
 from workbench.views.notebook.controller import get_controller
@@ -149,6 +151,31 @@ def test_the_advice_on_the_shown_version_becomes_a_version_by_its_button(tmp_pat
         panel.close()
 
 
+def test_profile_and_advice_of_a_version_that_did_not_run_say_so_in_a_sentence(tmp_path: Path) -> None:
+    with Session.create("relu", root=tmp_path, executor="emulator") as made:
+        source = (CANDIDATES / "relu_first.py").read_text()
+        kernel = source.index("@cute.kernel")
+        made.edit(source[:kernel] + source[kernel:].replace("cute.arch.thread_idx", "cute.arch.no_such", 1))
+        made.edit("def (:\n")
+        made.edit((CANDIDATES / "relu_wrong.py").read_text())
+        panel = Panel(made)
+        said = []
+        for number in (1, 2, 3):
+            panel._on_message(panel, {"command": "select", "version": number}, [])
+            said.append((panel.state["profile"]["note"], panel.state["advice"]["note"]))
+            with pytest.raises(UserError):  # as the panel says
+                made.diagnose(number)
+        assert said == [
+            ("nothing was counted: v1 does not compile", "nothing to diagnose: v1 does not compile"),
+            ("nothing was counted: v2 is refused as a source", "nothing to diagnose: v2 is refused as a source"),
+            (
+                "v3 is NOT CORRECT: its counts and times are those of a wrong kernel",
+                "nothing to diagnose: v3 is not correct",
+            ),
+        ]
+        panel.close()
+
+
 @pytest.mark.parametrize("steps", [0, -1, 51, "many", 1e99])
 def test_a_number_of_steps_that_cannot_be_is_refused(session: Session, steps: object) -> None:
     panel, held = Panel(session), len(session.versions)
@@ -273,6 +300,28 @@ def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_pa
     panel._on_message(panel, {"command": "hello"}, [])
     assert panel.live["closed"] and panel.live["message"]["kind"] == "info" and panel.state == shown
     panel.close()
+
+
+@pytest.mark.parametrize("by_a_cell", [False, True])
+def test_open_again_shows_the_session_also_if_a_cell_has_opened_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_a_cell: bool
+) -> None:
+    made = Session.create("softmax", root=tmp_path, executor="replay")
+    made.generate()
+    panel = Panel(made)
+    made.close()
+    shell = InteractiveShell.instance()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    opened = Session.open(tmp_path / "softmax") if by_a_cell else made
+    shell.user_ns["session"] = opened  # without the magics the one that was closed stays
+    panel._on_message(panel, {"command": "open"}, [])
+    assert "closed" not in panel.live and panel.live["message"]["kind"] == "info"
+    assert panel.controller.session is opened or not by_a_cell
+    panel._on_message(panel, {"command": "generate"}, [])
+    wait_for(lambda: not panel.live["busy"] and len(panel.state["versions"]) == 2)
+    panel.controller.session.close()
+    panel.close()
+    shell.user_ns.pop("session")
 
 
 def version(number: int, parent: int | None, source: str = "x\n", **proposal: Any) -> Version:

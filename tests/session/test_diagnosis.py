@@ -13,7 +13,7 @@ from workbench import Session, problems
 from workbench.errors import UserError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.records import KernelMetrics, Profile, StoredProfile
-from workbench.views.notebook.view_model import advice_view
+from workbench.views.notebook.advice_view import advice_view
 from workbench.views.text import report
 from workbench.views.text.diagnosis import diagnosis_report, notebook_way
 

@@ -13,7 +13,7 @@ from test_directives import ADVICE, FOUND, SOURCE
 
 from workbench.probes.moving import write_moved
 from workbench.records import Candidate, Decision, Measure, Move, Proposal, Version
-from workbench.views.notebook import view_model
+from workbench.views.notebook import advice_view
 from workbench.views.plots import measures
 from workbench.views.text.diagnosis import diagnosis_report, file_way, find_move, notebook_way
 
@@ -81,7 +81,7 @@ def test_what_versions_have_already_is_not_advised_again() -> None:
     shown = diagnosis_report(own, FOUND, notebook_way(own, (own, twin), has_model=False), versions=(own, twin))
     for text in (shown.text, shown.html):
         assert "vector 2 in v4, rejected: reads x twice" in text and "vector 4" in text
-    seen = view_model.advice_view(own, FOUND, (own, twin), has_model=False)["top"]
+    seen = advice_view.advice_view(own, FOUND, (own, twin), has_model=False)["top"]
     assert seen is not None and seen["action"].endswith("(vector 4)") and seen["way"] == "apply"
     only = dataclasses.replace(ADVICE, moves=(Move(setting="cluster", direction="less"),))
     assert find_move(own, only, ()) == ("", "", "")
@@ -89,7 +89,7 @@ def test_what_versions_have_already_is_not_advised_again() -> None:
     every = tuple(dataclasses.replace(version(program=text), number=n) for n, text in enumerate(programs, 4))
     change = notebook_way(own, every, has_model=False)(ADVICE)
     assert change.way.startswith("every setting that makes it was tried") and change.made.startswith("vector 2 in v4")
-    seen = view_model.advice_view(own, FOUND, every, has_model=False)["top"]
+    seen = advice_view.advice_view(own, FOUND, every, has_model=False)["top"]
     assert seen is not None and "each setting that makes this change was tried (vector 2 in v4" in seen["way"]
 
 
@@ -107,14 +107,14 @@ def test_bars_have_their_limit_as_a_mark() -> None:
 
 
 def test_the_panel_gets_the_first_advice_in_short() -> None:
-    seen = view_model.advice_view(version(program="softmax(x)"), FOUND, has_model=False)
+    seen = advice_view.advice_view(version(program="softmax(x)"), FOUND, has_model=False)
     assert seen["top"] is not None and seen["top"]["probe"] == "coalescing" and seen["top"]["way"] == "apply"
     assert seen["top"]["code"] == "line 3: value = x[lane * 64]" and seen["more"] == 0
-    by_hand = view_model.advice_view(version(), FOUND, has_model=False)["top"]
+    by_hand = advice_view.advice_view(version(), FOUND, has_model=False)["top"]
     assert by_hand is not None and by_hand["way"].startswith("edit it by hand")
-    no_room = view_model.advice_view(version(), dataclasses.replace(FOUND, room=1.0), has_model=False)
+    no_room = advice_view.advice_view(version(), dataclasses.replace(FOUND, room=1.0), has_model=False)
     assert no_room["top"] is None and "nothing to gain" in no_room["note"]
-    assert "%cutegen diagnose v3" in view_model.advice_view(version(), None, has_model=False)["note"]
+    assert "%cutegen diagnose v3" in advice_view.advice_view(version(), None, has_model=False)["note"]
 
 
 @pytest.mark.parametrize(
@@ -131,5 +131,5 @@ def test_a_modelled_time_is_never_below_the_attainable_bound(room: float | None,
     found = dataclasses.replace(FOUND, room=room, provenance=provenance, seconds=1e-3)
     shown = diagnosis_report(version(), found, notebook_way(version(), (), has_model=False))
     assert f"  time 1 ms, {said}" in shown.text.splitlines()
-    head = view_model.advice_view(version(), found, has_model=False)["head"]
+    head = advice_view.advice_view(version(), found, has_model=False)["head"]
     assert head.endswith(f", {said}" if room is not None else f"({provenance})")

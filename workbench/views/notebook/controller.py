@@ -19,7 +19,7 @@ from workbench import plugins
 from workbench.errors import Stopped, UserError, WorkbenchError
 from workbench.records import Decision, Event, Profile, Version
 from workbench.session import Session
-from workbench.views.notebook import model_choice, search_view, view_model
+from workbench.views.notebook import advice_view, model_choice, search_view, view_model
 from workbench.views.notebook.messages import (
     LogEntry,
     Message,
@@ -101,7 +101,7 @@ class SessionController:
             "diff": view_model.diff_blocks(old, shown.proposal.candidate.source) if shown else [],
             "choices": view_model.choice_rows(versions, shown) if shown else [],
             "profile": view_model.profile_table(shown, self._profiles.get(shown.number)) if shown else nothing,
-            "advice": view_model.advice_view(
+            "advice": advice_view.advice_view(
                 shown, session.known_diagnosis(shown.number) if shown else None, versions, has_model=session.has_model
             ),
             "roofline": bundle.get("image/svg+xml", ""),

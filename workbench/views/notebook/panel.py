@@ -51,6 +51,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self._received: deque[object] = deque(maxlen=RECEIVED)
         self._record: decision_record.DecisionRecord | None = None
         self._is_closed = False
+        self._opened: Session | None = None  # by "Open again" without the magics, which would hold it
         super().__init__(
             state=self.controller.state(), live=self.controller.live_state(), search=self.controller.search_state()
         )
@@ -103,11 +104,12 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
         shell = get_ipython()
         try:
-            if shell is not None and "cutegen" in shell.magics_manager.magics["line"]:
+            session = self._find_opened(shell.user_ns.get("session") if shell is not None else None)
+            if session is None and shell is not None and "cutegen" in shell.magics_manager.magics["line"]:
                 shell.run_line_magic("cutegen", f'open "{self._folder}"')
                 session = shell.user_ns["session"]
-            else:
-                session = Session.open(self._folder)
+            elif session is None:
+                session = self._opened = Session.open(self._folder)
         except (WorkbenchError, UsageError) as error:
             self.controller.set_error(str(error))
             self._push({"closed"})
@@ -118,6 +120,14 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         controller.proposer = self.controller.proposer
         self.controller, self._remove_listener = controller, controller.add_listener(self._on_change)
         self._push({"state", "live", "search"})
+
+    def _find_opened(self, current: object) -> Session | None:
+        """The notebook's session, if it is this panel's, which a cell has opened again."""
+        if isinstance(current, Session) and current.log.folder == self._folder:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed too
+                current.events()
+                return current
+        return None
 
     # ---- to the browser ----
 

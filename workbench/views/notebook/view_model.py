@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Required, TypedDict
 
 from workbench.analysis.hunks import hunks
-from workbench.probes import directives
-from workbench.records import Diagnosis, KernelBuild, LineCounts, Profile, Verdict, Version, kernel_function
+from workbench.records import KernelBuild, LineCounts, Profile, Verdict, Version, kernel_function
 from workbench.views.text import diagnosis
 from workbench.views.text.mime_bundle import format_joules, format_share
 
@@ -68,28 +67,6 @@ class ProfileTable(TypedDict):
 
     rows: list[list[Cell]]
     kernels: list[KernelRow]
-    note: str
-
-
-class TopAdvice(TypedDict):
-    """The first advice of a diagnosis. `way` is "apply" where one command makes the change, else words."""
-
-    probe: str
-    severity: str
-    cause: str
-    action: str
-    evidence: str
-    gain: str
-    code: str
-    way: str
-
-
-class AdviceView(TypedDict):
-    """The diagnosis of a version in short: its class, the first advice, how many more there are, what else to say."""
-
-    head: str
-    top: TopAdvice | None
-    more: int
     note: str
 
 
@@ -293,10 +270,25 @@ def profile_table(version: Version, made: Profile | None = None) -> ProfileTable
     rows: list[list[Cell]] = [
         [line, *values, source[line - 1].strip() if 0 < line <= len(source) else ""] for line, values in ordered
     ]
-    empty = "not tested yet" if trial is None else "no counters: this trial did not run on the emulator"
-    note = made.summary if made else "" if rows else empty
-    note = "; ".join(filter(None, [diagnosis.describe_wrong(version), note]))
+    note = _describe_no_counters(version)
+    if made or rows:
+        note = "; ".join(filter(None, [diagnosis.describe_wrong(version), made.summary if made else ""]))
     return {"rows": rows, "kernels": [_kernel_row(build, made) for build in builds], "note": note}
+
+
+def _describe_no_counters(version: Version) -> str:
+    if not version.trials:
+        return "not tested yet"
+    return f"nothing was counted: {describe_failure(version) or 'this trial did not run on the emulator'}"
+
+
+def describe_failure(version: Version) -> str:
+    """In which stage the last trial of a version ended before its results were compared, or ""."""
+    failure = version.trials[-1].verdict.failure
+    if failure is None or failure.stage == "check":
+        return ""
+    said = {"source": "is refused as a source", "compile": "does not compile"}
+    return f"v{version.number} {said.get(failure.stage, f'failed at {failure.stage}')}"
 
 
 def _counter_values(counts: LineCounts) -> list[int]:
@@ -325,41 +317,6 @@ def _kernel_row(build: KernelBuild, made: Profile | None) -> KernelRow:
         "shared_bytes": build.static_shared_bytes,
         "occupancy": occupancy[0] if occupancy else "",
     }
-
-
-def advice_view(
-    version: Version | None, found: Diagnosis | None, versions: Sequence[Version] = (), *, has_model: bool
-) -> AdviceView:
-    """The first advice on a version of a session, from `Session.known_diagnosis`, whose change no version has yet.
-    `has_model` says whether a model can follow it.
-    """
-    if version is None or found is None:
-        what = "no version yet" if version is None else f"not diagnosed yet: %cutegen diagnose v{version.number}"
-        return {"head": "", "top": None, "more": 0, "note": what}
-    room = diagnosis.describe_room(found)
-    head = ", ".join(filter(None, (f"v{version.number} is bound by {found.bottleneck} ({found.provenance})", room)))
-    if found.exhausted or not found.advice:
-        faster = diagnosis.find_faster(version, versions)
-        note = diagnosis.describe_exhausted(faster) if found.exhausted else "no probe found a cause"
-        return {"head": head, "top": None, "more": 0, "note": note}
-    moves = [diagnosis.find_move(version, advice, versions) for advice in found.advice]
-    at = next((number for number, (_, sets, made) in enumerate(moves) if sets or not made), 0)
-    advice, (_, sets, made) = found.advice[at], moves[at]
-    place = directives.locate(advice, version.proposal.candidate.source)
-    by_hand = "edit it by hand: no setting of a program makes this change"
-    if made and not sets:
-        by_hand = f"edit it by hand: each setting that makes this change was tried ({made})"
-    top: TopAdvice = {
-        "probe": advice.probe,
-        "severity": advice.severity,
-        "cause": advice.cause,
-        "action": f"{advice.action} ({sets})" if sets else advice.action,
-        "evidence": directives.describe_evidence(advice),
-        "gain": f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}",
-        "code": f"line {place[0]}: {place[1]}" if place else "",
-        "way": "apply" if sets or has_model else by_hand,
-    }
-    return {"head": head, "top": top, "more": len(found.advice) - 1, "note": found.note}
 
 
 def total_cost(versions: Iterable[Version]) -> Cost:
