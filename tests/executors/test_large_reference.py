@@ -91,3 +91,15 @@ def test_results_are_those_of_one_run(forward: str, most: int, monkeypatch: pyte
         torch.testing.assert_close(one, other)
     for one, other in zip(found.found.eager, whole.found.eager, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_ranges_of_rounded_integers_are_those_of_the_parts() -> None:
+    job = make_job("x - y, (x / y).round().int(), (x * 50).int(), (x > y).sum(1)")
+    model, inputs = make_call(job)
+    found = referee.run_in_parts(model, inputs, (0, 1), 3, job, find_case(job, "shrunk").outputs, seed=3).found
+    assert [pair is not None for pair in found.ranges] == [False, True, True, True]
+    for exact, pair in zip(found.exact[1:], found.ranges[1:], strict=True):
+        assert pair is not None
+        least, most = pair
+        assert least.shape == most.shape == exact.shape
+        assert bool(((least <= exact) & (exact <= most)).all()) and int(most.sum() - least.sum()) <= exact.numel() // 8

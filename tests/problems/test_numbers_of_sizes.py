@@ -83,6 +83,16 @@ def test_a_size_that_is_not_shrunk_stays_too_if_a_number_is_made_of_it(
     assert any("width stays 128: forward calculates" in note for note in found.notes) == stays
 
 
+def test_a_tensor_of_values_that_nobody_knows_keeps_no_size(tmp_path: Path) -> None:
+    (tmp_path / "problem.py").write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.w = torch.randn(128, 128)\n\n    def forward(self, x):\n        return torch.relu(x @ self.w)\n"
+        "\n\ndef get_inputs():\n    return [torch.randn(256, 128)]\n"
+    )
+    found = inspection.inspect(problems.load(str(tmp_path / "problem.py")))
+    assert all(size.varied for size in found.sizes) and len(found.sizes) == 2
+
+
 LOSS = {"arguments": "x, y", "inputs": "torch.randn(n, d), torch.randint(0, d, (n,))"}
 
 

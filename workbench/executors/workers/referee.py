@@ -339,6 +339,8 @@ def run_in_parts(
     assert isinstance(first, torch.Tensor)
     exact: list[torch.Tensor] = []
     eager: list[torch.Tensor] | None = []
+    ends: list[torch.Tensor] = []
+    known: set[tuple[int, ...]] = set()  # results with ranges, in each part
     terms, eps = 0, 0.0
     for rows in (part for part in torch.arange(len(first)).tensor_split(parts) if len(part)):
         at = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -348,11 +350,16 @@ def run_in_parts(
         got = effects.run_calls(model, [part], job, outputs, seed=seed).found
         terms, eps = max(terms, got.terms), max(eps, got.eps)
         _put(exact, got.exact, at, len(first))
+        known.add(tuple(n for n, pair in enumerate(got.ranges) if pair is not None))
+        if len(known) == 1:
+            _put(ends, [end for pair in got.ranges if pair is not None for end in pair], at, len(first))
         if eager is not None and got.eager is not None:
             _put(eager, got.eager, at, len(first))
         else:
             eager = None
-    return effects.Expectation(Reference(exact, eager, terms, eps), outputs, len(outputs), ())
+    ranges = dict(zip(*known, zip(ends[::2], ends[1::2], strict=True), strict=True)) if len(known) == 1 else {}
+    found = Reference(exact, eager, terms, eps, ranges=[ranges.get(n) for n in range(len(exact))])
+    return effects.Expectation(found, outputs, len(outputs), ())
 
 
 def _put(whole: list[torch.Tensor], parts: Sequence[torch.Tensor], at: slice, samples: int) -> None:
