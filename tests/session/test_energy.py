@@ -152,7 +152,7 @@ def test_energies_of_two_devices_are_not_compared(session: Session) -> None:
 
 
 def test_the_rule_is_kept_shown_and_checked(session: Session) -> None:
-    assert session.accept_rule == "time" and "accept rule  time" in str(tables.status(session))
+    assert session.accept_rule == "time" and "accept rule    time" in str(tables.status(session))
     session.accept_rule = "energy-delay"
     with pytest.raises(UserError, match="there are: time, energy-at-equal-time, energy-delay"):
         session.accept_rule = "joules"
