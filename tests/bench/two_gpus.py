@@ -99,9 +99,8 @@ def main() -> None:
     }
     arguments.out.write_text(json.dumps({**about, "summary": summarise(rows), "rows": rows}, indent=1) + "\n")
     for row in summarise(rows):
-        print(
-            f"{row['problem']:8} GPU {row['gpu']}: {row['ratio']:.3f} of alone ({float(str(row['alone_s'])) * 1e6:.1f} us)"
-        )
+        alone = float(str(row["alone_s"])) * 1e6
+        print(f"{row['problem']:8} GPU {row['gpu']}: {row['ratio']:.3f} of alone ({alone:.1f} us)")
 
 
 if __name__ == "__main__":

@@ -221,6 +221,31 @@ def test_saved_notebook_without_a_kernel(browser_page: Any, server: Any, artefac
     page.screenshot(path=artefacts / f"{name}.png")
 
 
+DEEP = """
+from workbench import Session
+from workbench.views.notebook.panel import Panel
+session = Session.create("softmax", executor="replay")
+source = session.generate().proposal.candidate.source
+for number in range(1, 12):
+    session.edit(f"{source}# {number}\\n", title="softmax(x).kept().threads_per_row(512)", parent=number, test=False)
+Panel(session)
+"""
+CUT_ROWS = """() => [...document.querySelectorAll('.cg-at-versions .cg-version')].filter(
+    row => row.scrollWidth > row.clientWidth || row.scrollWidth > row.parentElement.clientWidth).length"""
+
+
+def test_long_words_deep_in_the_tree_are_in_view(browser_page: Any, server: Any) -> None:
+    page = browser_page
+    write_notebook(server.root / "deep.ipynb", DEEP)
+    open_notebook(page, server.lab("deep.ipynb"))
+    run_all(page)
+    page.locator(".cg-at-versions button[data-version='12']").wait_for(timeout=STEP_MS)
+    for width in (1500, 1000, 500):
+        page.set_viewport_size({"width": width, "height": 2000})
+        page.wait_for_timeout(300)
+        assert page.evaluate(CUT_ROWS) == 0, width
+
+
 def test_a_step_with_the_same_answer_as_before_leaves_the_panel_ready(browser_page: Any, server: Any) -> None:
     page = browser_page
     cell = "%load_ext workbench\n%cutegen problem softmax --executor replay\n%cutegen generate\n%cutegen panel"

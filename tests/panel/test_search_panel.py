@@ -34,8 +34,9 @@ def panel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Panel]:
 def steer(panel: Panel, **order: object) -> str:
     """What the panel says to an order."""
     panel.controller.set_message("")
+    before = panel.live["answered"]
     panel._on_message(panel, {"command": "steer", **order}, [])
-    panel.controller._decisions.submit(str).result()  # orders are done one after the other
+    wait_for(lambda: panel.live["answered"] > before)  # an event of the session may be said first
     return str(panel.live["message"]["text"])
 
 

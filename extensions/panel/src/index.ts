@@ -286,7 +286,7 @@ class View {
     this.showGone();
     this.open.hidden = false;
     const error = this.model.get("live").message;
-    setText(this.status, error.kind === "error" ? error.text : "This session is closed; what you see is as it was left.");
+    setText(this.status, error.kind === "error" ? error.text : "This session is closed; what you see is as it was left. Open again goes on with it.");
   }
 
   showGone(): void {

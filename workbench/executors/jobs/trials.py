@@ -18,6 +18,8 @@ REFUSALS = ("ValueError", "AssertionError", "NotImplementedError")
 ZEROS, LARGE, NEGATIVE, SMALL = "zeros and one sign", "large", "negative", "small and positive"
 # slices along each axis that are zero or tiny: there the eps of a norm decides; without zeros where these do not suit
 FAINT, FAINT_ONLY = "zero and tiny rows", "tiny rows"
+# values that lie close together behind a bias or a sum: a norm of them is a difference of almost equal numbers
+ILL_CONDITIONED = frozenset((NEGATIVE, SMALL, FAINT))
 NOT_FINITE = "NaN and infinity"
 # layouts of the inputs of a trial; "" for those of the problem
 TRANSPOSED, APART = "transposed layout", "offset and padded layout"

@@ -199,8 +199,8 @@ class Returned:
         self.results: list[torch.Tensor] = []
 
     def check(self, found: Sequence[torch.Tensor], owned: Iterable[object], name: str) -> None:
-        """Raise `Rejected` if a result of case `name` lies where an earlier one does, and in no tensor that is `owned` by
-        the model or the caller.
+        """Raise `Rejected` if a result of case `name` lies where an earlier one does, and not in a tensor of the model
+        or the caller (`owned`).
         """
         places = {_storage(value) for value in self.results} - {_storage(value) for value in owned} - {0}
         if any(_storage(value) in places for value in found):

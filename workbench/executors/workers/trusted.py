@@ -17,6 +17,7 @@ from workbench.executors.jobs.trials import (
     EMPTY,
     FAINT,
     FAINT_ONLY,
+    ILL_CONDITIONED,
     NOT_FINITE,
     REFUSABLE,
     TINY,
@@ -185,7 +186,7 @@ def _expect(
 
     A kind that does not suit the reference is left out; if that is not enough, all inputs are as drawn.
     """
-    disturb = run.values == (FAINT,)
+    disturb = bool({*run.values} & ILL_CONDITIONED)
 
     def attempt(several: Values, kinds: Sequence[str]) -> tuple[effects.Expectation, list[Tolerance]] | str:
         changed = [special_values.make_special(inputs, kind) for inputs, kind in zip(several, kinds, strict=True)]
