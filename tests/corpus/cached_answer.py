@@ -1,4 +1,4 @@
-# expect: stage=check kind=wrong_result
+# expect: stage=check kind=result_overwritten
 import torch
 import torch.nn as nn
 import cutlass

@@ -209,7 +209,7 @@ def _list_calculated(held: Problem, full: _Full, small: _Small) -> list[tuple[st
     found = []
     for name, value in unmoved[:left]:
         graph = _trace_other(held, name, value)
-        if graph and numbers.calculates_differently(full.graph, graph):
+        if graph and numbers.uses_other_numbers(full.graph, graph):
             found.append((name, value))
     return found
 

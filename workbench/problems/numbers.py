@@ -52,9 +52,15 @@ def calculates_differently(shrunk: tuple[Operation, ...], full: tuple[Operation,
 
     A slice may be no call where it is the whole.
     """
-    shrunk, full = _without_smoothing(_without_slices(shrunk)), _without_smoothing(_without_slices(full))
-    return [op.target for op in shrunk] != [op.target for op in full] or any(
-        _uses_other_numbers(one, other) for one, other in zip(shrunk, full, strict=True)
+    shrunk, full = _without_slices(shrunk), _without_slices(full)
+    return [op.target for op in shrunk] != [op.target for op in full] or uses_other_numbers(shrunk, full)
+
+
+def uses_other_numbers(one: tuple[Operation, ...], other: tuple[Operation, ...]) -> bool:
+    """Whether two graphs have the same calls, aside from slices, with other numbers in their arithmetic."""
+    one, other = _without_smoothing(_without_slices(one)), _without_smoothing(_without_slices(other))
+    return [op.target for op in one] == [op.target for op in other] and any(
+        _uses_other_numbers(*pair) for pair in zip(one, other, strict=True)
     )
 
 
