@@ -36,15 +36,10 @@ def with_init_arguments(source: str) -> str | None:
 
     It has to have a `get_init_inputs` that returns a plain list, tuple or dictionary.
     """
-    body = ast.parse(source).body
-    method, given = find_method(body, "__init__"), _returned(body)
-    if method is None or given is None:
+    found = _lift_model(source)
+    if found is None or not found[1]:
         return None
-    items = _items_by_name(given, [one.arg for one in method.args.args[1:]])
-    lifter = _Lifter(source, body)
-    made = lifter.lift(method, {*items}) if items is not None else {}
-    if items is None or not made:
-        return None
+    lifter, made, items, given = found
     added = [f'"{name}": {name if name in lifter.of_file else value}' for name, value in made.items()]
     texts = [f'"{name}": {text}' for name, text in items.items()]
     return _spliced(source, [*lifter.edits, (_span(given), f"{{{', '.join([*texts, *added])}}}")])
@@ -79,13 +74,21 @@ def fit_candidate(source: str, problem: Problem) -> str:
 
 def list_init_numbers(source: str) -> tuple[set[int], set[str]]:
     """(the numbers that `with_init_arguments` makes arguments, the names of those that are read from the file)."""
+    found = _lift_model(source)
+    return ({*found[1].values()}, {*found[0].of_file}) if found is not None else (set(), set())
+
+
+def _lift_model(source: str) -> tuple[_Lifter, dict[str, int], dict[str, str], ast.expr] | None:
+    """(the edits of `Model.__init__`, its new arguments, the texts that `get_init_inputs` gives by argument, what it
+    returns); None where it cannot be told what it gives.
+    """
     body = ast.parse(source).body
     method, given = find_method(body, "__init__"), _returned(body)
     items = _items_by_name(given, [one.arg for one in method.args.args[1:]]) if method and given else None
-    if method is None or items is None:
-        return set(), set()
+    if method is None or given is None or items is None:
+        return None
     lifter = _Lifter(source, body)
-    return {*lifter.lift(method, {*items}).values()}, {*lifter.of_file}
+    return lifter, lifter.lift(method, {*items}), items, given
 
 
 def note_arguments(source: str, lifted: str) -> str:
