@@ -2,7 +2,7 @@
 over torch eager.
 
     python tests/bench/search_live.py PROBLEM... --out $OUT/search.jsonl [--strategies tree,random/none,bayes/none]
-        [--seeds 3] [--trials 20] [--executor auto] [--precision tf32] [--search-s 100] [--limit-s 1500]
+        [--seeds 3] [--trials 20] [--executor auto] [--precision tf32] [--search-s 100] [--limit-s 1500] [--per-gpu 3]
     python tests/bench/search_live.py relu --executor replay --trials 5 --seeds 1      (recorded times, no GPU)
     python tests/bench/search_live.py --table FILE.jsonl
 
@@ -11,7 +11,8 @@ planner's first choice is measured first, and every search starts from it. NAME/
 per search goes to --out as it is made; a file of rows is continued. Each row has the device, versions and the date.
 `first_s` and `best_s` are the kernels' times by the session's verdicts. The best version is measured again at the end,
 in one run with torch eager and torch.compile: `again` has the kernels' times and those of whole calls of all three (by
-`Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that verdict by phase.
+`Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that verdict by phase. With --per-gpu N, N
+searches at a time run on each GPU in processes of their own; those on one GPU take turns at timing.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import queue
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -128,30 +133,65 @@ def read_rows(path: Path) -> list[Json]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def list_searches(arguments: argparse.Namespace, out: Path) -> list[tuple[int, str, str]]:
+    """Seed, problem and strategy of the searches that the file does not hold."""
+    done = {(row["problem"], row["precision"], row["strategy"], row["seed"], row["budget"]) for row in read_rows(out)}
+    return [
+        (seed, problem, strategy)
+        for seed in range(arguments.from_seed, arguments.seeds)
+        for problem in arguments.problems
+        for strategy in arguments.strategies.split(",")
+        if (Path(problem).stem, arguments.precision, strategy, seed, arguments.trials) not in done
+    ]
+
+
 def measure(arguments: argparse.Namespace, out: Path) -> None:
     """Search every problem by every strategy and seed that the file does not hold, until the time is up."""
     start = time.monotonic()
-    done = {(row["problem"], row["precision"], row["strategy"], row["seed"], row["budget"]) for row in read_rows(out)}
-    for seed in range(arguments.seeds):
-        for problem in arguments.problems:
-            for strategy in arguments.strategies.split(","):
-                if (Path(problem).stem, arguments.precision, strategy, seed, arguments.trials) in done:
-                    continue
-                left = arguments.limit_s - (time.monotonic() - start)
-                if left < LEAST_S:
-                    print("the time is up; the same command continues")
-                    return
-                try:
-                    row = search_problem(problem, strategy, seed, arguments, min(arguments.search_s, left / 2))
-                except WorkbenchError as error:
-                    print(f"{problem}: {error}", flush=True)
-                    with out.with_suffix(".failed").open("a") as file:
-                        file.write(json.dumps({"problem": Path(problem).stem, "error": str(error)}) + "\n")
-                    continue
-                with out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-                gain = row["first_s"] / row["best_s"] if row["first_s"] and row["best_s"] else math.nan
-                print(f"{problem} {strategy} {seed}: {gain:.2f}x of the first, {row['wall_s']} s", flush=True)
+    for seed, problem, strategy in list_searches(arguments, out):
+        left = arguments.limit_s - (time.monotonic() - start)
+        if left < LEAST_S:
+            print("the time is up; the same command continues")
+            return
+        try:
+            row = search_problem(problem, strategy, seed, arguments, min(arguments.search_s, left / 2))
+        except WorkbenchError as error:
+            print(f"{problem}: {error}", flush=True)
+            with out.with_suffix(".failed").open("a") as file:
+                file.write(json.dumps({"problem": Path(problem).stem, "error": str(error)}) + "\n")
+            continue
+        with out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        gain = row["first_s"] / row["best_s"] if row["first_s"] and row["best_s"] else math.nan
+        print(f"{problem} {strategy} {seed}: {gain:.2f}x of the first, {row['wall_s']} s", flush=True)
+
+
+def measure_side_by_side(arguments: argparse.Namespace, out: Path) -> None:
+    """Like `measure`, with so many searches at a time on each GPU, each in a process of its own."""
+    import torch
+
+    start = time.monotonic()
+    gpus: queue.Queue[int] = queue.Queue()
+    for gpu in list(range(torch.cuda.device_count())) * arguments.per_gpu:
+        gpus.put(gpu)
+
+    def run(search: tuple[int, str, str]) -> None:
+        seed, problem, strategy = search
+        gpu = gpus.get()
+        try:
+            left = arguments.limit_s - (time.monotonic() - start)
+            if left < LEAST_S:
+                return
+            same = ("--executor", arguments.executor, "--precision", arguments.precision, "--trials", arguments.trials)
+            mine = ("--from-seed", seed, "--seeds", seed + 1, "--strategies", strategy, "--out", out)
+            times = ("--limit-s", left, "--search-s", arguments.search_s)
+            command = [sys.executable, "-W", "ignore", __file__, problem, *map(str, same + mine + times)]
+            subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}, check=False)
+        finally:
+            gpus.put(gpu)
+
+    with ThreadPoolExecutor(gpus.qsize()) as pool:
+        list(pool.map(run, list_searches(arguments, out)))
 
 
 def tabulate(rows: Sequence[Json]) -> str:
@@ -199,7 +239,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("problems", nargs="*")
     parser.add_argument("--strategies", default="tree,random/none,bayes/none")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="seeds below this one")
+    parser.add_argument("--from-seed", type=int, default=0)
+    parser.add_argument("--per-gpu", type=int, metavar="N", help="so many searches at a time on each GPU")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--executor", default="auto")
     parser.add_argument("--precision", default="declared")
@@ -210,7 +252,7 @@ def main() -> None:
     arguments = parser.parse_args()
     out = Path(arguments.table or arguments.out)
     if not arguments.table:
-        measure(arguments, out)
+        (measure_side_by_side if arguments.per_gpu else measure)(arguments, out)
     print(tabulate(read_rows(out)))
 
 
