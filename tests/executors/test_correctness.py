@@ -21,7 +21,7 @@ from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.tolerance import Tolerance, as_matrix, measure_tolerance
 from workbench.problems import inspection, loading
-from workbench.problems.reference import Reference, Tf32Products, round_to_nearest, run_reference, truncate
+from workbench.problems.reference import TF32_EPS, Reference, Tf32Products, round_to_nearest, run_reference, truncate
 from workbench.records import Candidate, Job, Precision, Proposal, Trial, Version
 from workbench.records.proposal import HUMAN
 from workbench.views.text import tables
@@ -207,6 +207,29 @@ def test_one_factor_of_a_tf32_product_may_be_truncated_and_the_other_rounded() -
     wrong[3, 5] *= 1.2
     assert not subject.check(wrong)["passed"]
     assert not subject.check(subject.with_inputs_in(torch.bfloat16))["passed"]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 11, 18, 19])
+def test_a_row_of_which_a_clamp_leaves_one_element_may_have_the_errors_of_tf32(seed: int) -> None:
+    torch.manual_seed(seed)
+    sums = torch.randn(4096, 256) * 1e-2 + torch.linspace(-0.045, 0.3, 4096)[:, None]
+
+    def clamped(error: float) -> torch.Tensor:
+        return (sums + error * torch.randn(sums.shape).clamp(-2, 2)).clamp(0, 0.25)
+
+    exact = sums.double().clamp(0, 0.25)
+    tolerance = measure_tolerance(exact, clamped(1e-4), "float32", 576, TF32_EPS)
+    assert compare(clamped(1e-4), exact, tolerance)["passed"]
+    assert not compare(clamped(1e-3), exact, tolerance)["passed"]
+    wrong = exact.float()
+    wrong[-1] = 0
+    assert not compare(wrong, exact, tolerance)["passed"]
+
+
+def test_tolerances_are_on_the_device_of_the_reference() -> None:
+    exact = torch.zeros(3, 5, dtype=torch.int64, device="meta")
+    tolerance = measure_tolerance(exact, None, "int64", 1, 0.0)
+    assert {value.device for value in vars(tolerance).values() if isinstance(value, torch.Tensor)} == {exact.device}
 
 
 def test_the_tf32_policy_is_about_products_alone() -> None:

@@ -79,7 +79,7 @@ def compare(
     row, column = divmod(found.worst_at, wanted.shape[1])
     here, there = (float(one[row : row + 1, column : column + 1]) for one in (value, wanted))
     middle, high = _percentiles(torch.cat(found.sample))
-    excused = tolerance.excuses(found.bad, found.gross, got.numel(), found.worst)
+    excused = tolerance.excuses(found.bad, found.gross, got.numel(), found.worst, found.absolute)
     message, bad = "", 0 if excused else found.bad
     if bad:
         message = (
