@@ -9,7 +9,8 @@ from typing import Any
 from page_parts import RESULTS, geometric_mean, load, section, source, table, time
 
 Json = dict[str, Any]
-LIVE = "h200_search_live"
+LIVE = "thirty_search_live"
+DRAWN = 30
 
 
 def load_live() -> list[Json]:
@@ -27,6 +28,7 @@ def problems_as_called() -> str:
     cells = [
         [
             row["problem"].replace("_", " ", 1),
+            row["device"],
             *(time(row["again"][key]) for key in ("bound_s", "kernels_s", "call_s", "eager_call_s", "compiled_call_s")),
             f"{row['again']['eager_call_s'] / row['again']['call_s']:.2f}",
             f"{row['first_s'] / row['best_s']:.2f} ({row['trials']})",
@@ -34,21 +36,31 @@ def problems_as_called() -> str:
         ]
         for row in timed
     ]
-    head = ("problem", "bound", "kernels", "a call", "torch eager", "torch.compile", "over eager", "search", "verdict")
+    head = (
+        "problem",
+        "GPU",
+        "bound",
+        "kernels",
+        "a call",
+        "torch eager",
+        "torch.compile",
+        "over eager",
+        "search",
+        "verdict",
+    )
     one = timed[0]
     return section(
         "## KernelBench problems as called",
-        f"KernelBench's own sizes in TF32 on one {one['gpu']} (driver {one['driver']}), {one['date'][:10]}: medians "
-        "of one run for each problem, in which the version, torch eager and torch.compile took turns. A call is from "
-        'an idle GPU to the end of its kernels, host time included, for all three. "search": the gain of a tree search '
-        "over the planner's first version, and the versions that it had tried when its time was up, of 15; "
-        'so it says little of the search. "verdict": seconds of the first verdict. Most rows were taken beside 32 '
-        "other processes on other cores of the host (`beside`).",
+        f"Of each level the three problems with the largest inputs and twelve at random (`tests/bench/draw_problems.py`), "
+        f"in their own sizes in TF32, driver {one['driver']}, {one['date'][:10]}: medians of one run for each problem, in "
+        "which the version, torch eager and torch.compile took turns, with another search on the same GPU, whose timing "
+        "waited. A call is from an idle GPU to the end of its kernels, host time included, for all three. "
+        '"search": the gain of a tree search over the planner\'s first version, and the versions that it had measured '
+        'when its time was up, of 15; so it says little of the search. "verdict": seconds of the first verdict.',
         table(head, cells),
         "\n".join(_summaries(timed)),
-        f"Not timed, because what the search had found was judged wrong in the last run: {', '.join(failed)}."
-        if failed
-        else "",
+        f"Not run: {DRAWN - len(rows)} of {DRAWN}, for lack of time."
+        + (f" Not timed: {', '.join(failed)}." if failed else ""),
         f"Source: `results/{LIVE}.jsonl`, `tests/bench/search_live.py`.",
     )
 
