@@ -51,12 +51,13 @@ def problems_as_called() -> str:
     one = timed[0]
     return section(
         "## KernelBench problems as called",
-        f"Of each level the three problems with the largest inputs and twelve at random (`tests/bench/draw_problems.py`), "
-        f"in their own sizes in TF32, driver {one['driver']}, {one['date'][:10]}: medians of one run for each problem, in "
-        "which the version, torch eager and torch.compile took turns, with another search on the same GPU, whose timing "
-        "waited. A call is from an idle GPU to the end of its kernels, host time included, for all three. "
-        '"search": the gain of a tree search over the planner\'s first version, and the versions that it had measured '
-        'when its time was up, of 15; so it says little of the search. "verdict": seconds of the first verdict.',
+        "Of each level the three problems with the largest inputs and twelve at random "
+        f"(`tests/bench/draw_problems.py`), in their own sizes in TF32, driver {one['driver']}, {one['date'][:10]}: "
+        "medians of one run for each problem, in which the version, torch eager and torch.compile took turns, with "
+        "another search on the same GPU, whose timing waited. A call is from an idle GPU to the end of its kernels, "
+        'host time included, for all three. "search": the gain of a tree search over the planner\'s first version, and '
+        "the versions that it had measured when its time was up, of 15; so it says little of the search. "
+        '"verdict": seconds of the first verdict.',
         table(head, cells),
         "\n".join(_summaries(timed)),
         f"Not run: {DRAWN - len(rows)} of {DRAWN}, for lack of time."

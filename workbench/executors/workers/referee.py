@@ -327,7 +327,7 @@ def find_samples(
 
 def _are_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether float64 results are equal but for the order of summation, which torch may choose anew."""
-    return one.shape == two.shape and torch.allclose(one, two.to(one), *ALIKE, True)
+    return one.shape == two.shape and bool(torch.allclose(one, two.to(one), *ALIKE, True))
 
 
 def run_in_parts(

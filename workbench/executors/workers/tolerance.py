@@ -32,8 +32,8 @@ A few elements, OUTLIERS of all or one, may leave the tolerance as long as their
 times the mean |e| of the output, or three times torch eager's largest error in their row or column, up to OUTLIER times
 accumulation times its largest |e|. An activation makes a row small whose sums were not (LeakyReLU, Mish), and a norm
 enlarges the errors of a row whose values lie close together. Then scale and magnitude say little about an element's
-error. Where the arithmetic is coarser than the output (TF32), so may RARE of the elements or one, as long as no error at
-all is above three times torch eager's largest: a clamp may leave a single tiny element in a row.
+error. Where the arithmetic is coarser than the output (TF32), so may RARE of the elements or one, as long as no error is
+above three times torch eager's largest: a clamp may leave a single tiny element in a row.
 
 Where torch eager's largest error is as large as the largest |e|, and that below NEGLIGIBLE, the result is what is left
 of terms that cancel (the mean of a normalised row). Then CANCELLED times this error is allowed everywhere: other trials
@@ -98,7 +98,7 @@ class Tolerance:
     scales. `floor` is absolute, for results below the normal numbers. The larger one of `outlier_rows` [R, 1] and
     `outlier_columns` [1, C] is the error that single elements may have.
     `eager_error` is torch eager's largest error in tolerances, `eager_absolute` as it is; None if torch eager did not
-    run. `uniform` is the absolute error that is allowed everywhere in ill-conditioned results, `rare` that of RARE ones.
+    run. `uniform` is the absolute error that is allowed everywhere in ill-conditioned results, `rare` that of RARE.
     `eager_bad` is the number of torch eager's elements that leave the tolerance. `eight_bits` is the dtype of an output
     that has 8 bits, else "". Tensors are float32.
     """
