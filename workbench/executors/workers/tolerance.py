@@ -32,7 +32,7 @@ A few elements, OUTLIERS of all or one, may leave the tolerance as long as their
 times the mean |e| of the output, or three times torch eager's largest error in their row or column, up to OUTLIER times
 accumulation times its largest |e|. An activation makes a row small whose sums were not (LeakyReLU, Mish), and a norm
 enlarges the errors of a row whose values lie close together. Then scale and magnitude say little about an element's
-error. Where the arithmetic is coarser than the output (TF32), so may RARE of the elements or one, as long as no error is
+error. Where the arithmetic is coarser than the output (TF32), so may RARE of the elements, as long as no error is
 above three times torch eager's largest: a clamp may leave a single tiny element in a row.
 
 Where torch eager's largest error is as large as the largest |e|, and that below NEGLIGIBLE, the result is what is left
