@@ -38,6 +38,29 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.randn(2, 2, 128), torch.rand(2)]
 """
+SQUARE = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, mask):
+        return x * mask.unsqueeze(1)
+
+
+def get_inputs():
+    return [torch.randn(4, 16, 64, 64), torch.rand(4, 64, 64)]
+"""
+WARPED = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, flow):
+        u, v = flow.unbind(1)
+        return x * u.unsqueeze(1) + v.unsqueeze(1)
+
+
+def get_inputs():
+    return [torch.randn(2, 32, 64, 64), torch.randn(2, 2, 64, 64)]
+"""
 GROUPED = """import torch
 
 GROUP = 64
@@ -85,3 +108,16 @@ def test_literals_of_a_candidate_stand_for_names_of_the_problem() -> None:
     fitted = fit_candidate(own, problem)
     assert "def __init__(self, *, C=10):" in fitted and "torch.rand(C)" in fitted
     assert fit_candidate(own.replace("10", "12"), problem) == own.replace("10", "12")
+
+
+def test_the_sides_of_a_square_image_vary_apart() -> None:
+    facts = inspection.inspect(problems.load(SQUARE))
+    tied = {size.name: size.tied for size in facts.sizes}
+    assert tied == {"x_0": ("mask_0",), "x_1": (), "x_2": ("mask_1",), "x_3": ("mask_2",)}
+    assert all(size.varied for size in facts.sizes)
+
+
+def test_a_batch_varies_beside_a_number_of_channels_that_equals_it_and_cannot() -> None:
+    facts = inspection.inspect(problems.load(WARPED))
+    tied = {size.name: size.tied for size in facts.sizes}
+    assert tied["x_0"] == ("flow_0",) and {size.name for size in facts.sizes if size.varied} >= {"x_0", "x_2", "x_3"}

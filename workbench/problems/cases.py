@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.errors import ProblemError
 from workbench.problems import loading
@@ -25,6 +24,7 @@ from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import returns_nothing
 from workbench.problems.results import as_computable, flatten_result, spec_of, special_form, special_structure
 from workbench.problems.settings import find_assignments, spread_ties
+from workbench.problems.tracing.fakes import on_fake_tensors
 from workbench.records import NOTHING, Case, Problem, Settings, TensorSpec, record
 
 # elements of all inputs of the shrunk case; inputs and outputs together may have twice as many
@@ -137,7 +137,7 @@ def measure(problem: Problem, name: str, settings: Settings = ()) -> Measured:
     settings = spread_ties(problem, settings)
     module = loading.load_module(problem, settings)
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with on_fake_tensors():
             inputs = fake_inputs(module, problem)
             model = fake_model(module.Model, module, problem)
             with FlopCount() as counted, _fixed_outputs():

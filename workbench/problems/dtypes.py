@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.problems import loading
 from workbench.problems.inputs.integers import fake_inputs
+from workbench.problems.tracing.fakes import on_fake_tensors
 from workbench.records import Precision, Problem
 
 UNIFORM: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -47,7 +47,7 @@ def decide_mode(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
         return problem, ()
     module = loading.load_module(problem)
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with on_fake_tensors():
             training = fake_model(module.Model, module, problem).training
     except Exception:  # the person's code raises what it likes; it is reported when the problem is measured
         return problem, ()
@@ -75,7 +75,7 @@ def declared_dtypes(problem: Problem) -> dict[str, torch.dtype]:
     """Dtypes of inputs by forward's argument, and of parameters and buffers by name, before any cast."""
     bare = dataclasses.replace(problem, precision="declared")
     module = loading.load_module(bare)
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with on_fake_tensors():
         inputs = fake_inputs(module, bare)
         model = fake_model(module.Model, module, bare)
         found = {name: value.dtype for name, value in loading.name_tensors(module, bare, inputs).items()}

@@ -9,9 +9,6 @@ import contextlib
 import dataclasses
 from types import ModuleType
 
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
@@ -22,7 +19,9 @@ from workbench.problems.model_class import init_source
 from workbench.problems.results import spec_of
 from workbench.problems.settings import spread_ties
 from workbench.problems.tracing import trace_graph
+from workbench.problems.tracing.fakes import on_fake_tensors
 from workbench.problems.tracing.kinds import find_kind, operation_names
+from workbench.problems.tracing.uncompiled import note_compile
 from workbench.problems.tracing.uses import find_uses
 from workbench.problems.work import count_work, note_partial_reads
 from workbench.records import Case, Facts, GivenNumber, Opened, Operation, Problem, Settings, TensorSpec
@@ -126,7 +125,8 @@ def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:
     decided, mode = dtypes.decide_mode(ties.tie_sizes(decided))
     facts = _inspect(decided, too_large)
     sizes = ties.describe_sizes(decided, facts.cases, facts.notes, facts.graph)
-    return Opened(problem=decided, facts=dataclasses.replace(facts, notes=(*facts.notes, *said, *mode), sizes=sizes))
+    notes = (*facts.notes, *said, *mode, *note_compile(problem.source))
+    return Opened(problem=decided, facts=dataclasses.replace(facts, notes=notes, sizes=sizes))
 
 
 def inspect(problem: Problem) -> Facts:
@@ -368,7 +368,7 @@ def _trace(module: ModuleType, problem: Problem) -> tuple[tuple[Operation, ...],
 def _trace_full(problem: Problem) -> _Full:
     module = loading.load_module(problem)
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with on_fake_tensors():
             inputs = fake_inputs(module, problem)
             model = dtypes.fake_model(module.Model, module, problem)
             found, state = trace_graph(model, inputs, loading.find_call(module, problem).names)

@@ -27,6 +27,7 @@ from workbench.problems.inputs.arguments import Call, read_call
 from workbench.problems.inputs.init_arguments import check_fit
 from workbench.problems.model_class import returns_nothing
 from workbench.problems.settings import given_settings
+from workbench.problems.tracing.uncompiled import without_compile
 from workbench.records import LONGEST_VALUE, Problem, Scalar, Settings, TensorSpec
 from workbench.wire import content_hash
 
@@ -115,7 +116,8 @@ def load_module(problem: Problem, settings: Settings = ()) -> ModuleType:
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     sys.modules[name] = module  # before it runs: dataclasses look their module up
     try:
-        exec(compile(source, module.__file__, "exec"), module.__dict__)
+        with without_compile():
+            exec(compile(source, module.__file__, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]
         raise problem_error(problem, module, error) from error
@@ -312,7 +314,9 @@ def construct(model: type[torch.nn.Module], init_from: ModuleType) -> torch.nn.M
     args, kwargs = ((), given) if isinstance(given, dict) else (given, {})
     if model is not init_from.Model:
         check_fit(model, init_from.Model, args, kwargs)
-    return model(*args, **kwargs)
+        return model(*args, **kwargs)
+    with without_compile(), torch.no_grad():  # what `weight_norm` computes of parameters can be copied then
+        return model(*args, **kwargs)
 
 
 def cast_model(model: torch.nn.Module, problem: Problem) -> torch.nn.Module:

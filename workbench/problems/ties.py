@@ -9,11 +9,9 @@ keys; where all are equal they are one size.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Sequence
-
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
@@ -21,6 +19,7 @@ from workbench.problems.dtypes import fake_model
 from workbench.problems.inputs.given import key_of, read_numbers
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.settings import Assigned, find_assignments, list_read, module_scalars, spread_ties
+from workbench.problems.tracing.fakes import on_fake_tensors
 from workbench.records import Case, Operation, Problem, Settings, Size
 
 Group = tuple[str, ...]
@@ -130,16 +129,30 @@ def _tie_equal(trials: _Trials, value: int, named: dict[str, Assigned]) -> list[
         if name in tied or trials.runs({name}, value):
             continue
         others = [other for other in names if other != name]
-        if not others or not trials.runs({name, *others}, value):
+        if others and trials.runs({name, *others}, value):
+            others = _list_needed(trials, value, name, others)
+        else:  # one of them cannot change at all: the two channels of a flow beside a batch of two
+            others = next(([other] for other in others if trials.runs({name, other}, value)), [])
+        if not others:
             continue
-        for other in [*others]:
-            fewer = {name, *others} - {other}
-            if len(fewer) > 1 and trials.runs(fewer, value):
-                others.remove(other)
         groups.append((name, *others))
         tied |= {name, *others}
     order = [*names, *bounds]
     return [tuple(sorted(group, key=order.index)) for group in groups]
+
+
+def _list_needed(trials: _Trials, value: int, name: str, others: list[str]) -> list[str]:
+    """The fewest of the others that have to change with a size. Those of another axis go only together: the rows of two
+    square images, where the size is the columns of both.
+    """
+    needed = [*others]
+    for other in others:
+        fewer = {name, *needed} - {other}
+        if len(fewer) > 1 and trials.runs(fewer, value):
+            needed.remove(other)
+    sizes = range(1, len(needed) // 2 + 1) if len(needed) > 2 else ()
+    groups = (group for size in sizes for group in itertools.combinations(needed, size))
+    return list(next((group for group in groups if trials.runs({name, *group}, value)), needed))
 
 
 class _Trials:
@@ -265,7 +278,7 @@ def _extents(problem: Problem, settings: Settings) -> Extents:
     found: Extents = {}
     try:
         module = loading.load_module(problem, settings)
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with on_fake_tensors():
             inputs = fake_inputs(module, problem)
             given = loading.name_tensors(module, problem, inputs)
             found |= {name: tuple(value.shape) for name, value in given.items()}

@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.errors import ProblemError
 from workbench.problems import cases, loading
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.settings import GIVEN, find_assignments, spread_ties
+from workbench.problems.tracing.fakes import on_fake_tensors
 from workbench.records import Case, GivenNumber, Problem, Settings
 
 Number = bool | int | float
@@ -36,7 +36,7 @@ def read_numbers(problem: Problem, settings: Settings = ()) -> dict[str, Number]
 def _read_inputs(problem: Problem, settings: Settings) -> tuple[dict[str, Number], list[tuple[int, ...]]]:
     """(the numbers that `get_inputs` gives to forward, by their expression there; the shapes of the tensors)."""
     module = loading.load_module(problem, spread_ties(problem, settings))
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with on_fake_tensors():
         inputs = fake_inputs(module, problem)
     named = zip(loading.find_call(module, problem).names, inputs, strict=True)
     numbers = {name: value for name, value in named if isinstance(value, KINDS)}
