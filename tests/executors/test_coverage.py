@@ -206,6 +206,7 @@ SCALED = TEXT.replace(
     """    def __init__(self, columns):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(columns))
+        self.branch = nn.Parameter(1e-5 * torch.ones(columns))
         self.norm = nn.BatchNorm1d(columns)
         self.register_buffer("count", torch.zeros(1))
 
@@ -221,6 +222,7 @@ def test_parameters_of_a_constant_are_drawn_and_other_constants_stay() -> None:
         draw_constants(model, 5)
     state = drawn.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in again.state_dict().items())
+    assert float(state["branch"].abs().min()) >= 0.5  # 1e-5 hides what it scales
     for name in ("scale", "norm.weight", "norm.running_var"):
         assert len(state[name].unique()) > 60 and float(state[name].min()) >= 0.5
     assert len(state["norm.bias"].unique()) > 60 and float(state["norm.bias"].min()) < 0

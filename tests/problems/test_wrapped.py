@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from workbench import problems
+from workbench.errors import ProblemError
 from workbench.problems import inspection
+from workbench.proposers.recognition import mutations
 from workbench.records import Facts
 
 COMPILED = """import torch
@@ -73,3 +77,34 @@ def test_torch_compile_is_left_out_and_said() -> None:
 def test_what_torch_cannot_copy_or_trace_opens_with_sizes_that_vary(text: str) -> None:
     facts = opened(text)
     assert facts.graph and any(size.varied and size.value >= 200 for size in facts.sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ONE_HOT + "\n\nModel = torch.nn.Sequential(torch.nn.ReLU())\n", "an instance of Sequential, not a class"),
+        (ONE_HOT.replace("return [torch", "yield [torch"), "get_inputs() yields"),
+    ],
+)
+def test_a_model_or_inputs_of_another_kind_are_named(text: str, said: str) -> None:
+    with pytest.raises(ProblemError, match=re.escape(said)):
+        opened(text)
+
+
+def test_a_shift_of_a_buffer_does_not_write_to_it() -> None:
+    text = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("q", torch.randint(0, 256, (128, 64), dtype=torch.uint8))
+
+    def forward(self, x):
+        return x @ (self.q >> 4).float()
+
+
+def get_inputs():
+    return [torch.randn(64, 128)]
+"""
+    assert mutations.why_not(opened(text)) is None

@@ -10,7 +10,10 @@ from workbench.records import Check, Facts, Failure, GivenNumber, Launch
 
 UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
 LARGER = ("", LARGE)  # values that a wrong eps hardly changes
-EPS = "only small values are wrong: is there an eps, as in a norm? compare its value and place with the reference's"
+EPS = (
+    "rows of zeros or tiny values are wrong, others right: compare the value and the place of an eps, as in a norm, with "
+    "the reference's, and look for a term that larger values hide, as a bias or a clamp"
+)
 FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
 
 

@@ -56,6 +56,8 @@ class Call:
 
 def read_call(made: object, parameters: Parameters) -> tuple[list[object], Call]:
     """(the inputs, the form of the call) for what `get_inputs` returned; `parameters` are forward's, without self."""
+    if inspect.isgenerator(made):
+        raise ProblemError("get_inputs() yields its values one by one: return them in a list")
     args, kwargs = _split(made, parameters)
     _check_fit(parameters, args, kwargs)
     inputs: list[object] = []

@@ -131,7 +131,9 @@ def _list_written(op: Operation) -> list[str]:
     if not op.target.startswith("aten."):
         return []
     out = [name for key, text in op.keywords if key == "out" for name in names(text)]
-    return out + (names(op.operands[0]) if aten_name(op).endswith("_") and op.operands else [])
+    name = aten_name(op)
+    in_place = name.startswith("__i") if name.startswith("__") else name.endswith("_")  # __ixor__, add_; not __rshift__
+    return out + (names(op.operands[0]) if in_place and op.operands else [])
 
 
 def _is_view(op: Operation, by_name: dict[str, Operation]) -> bool:

@@ -5,11 +5,13 @@ of zeros, running statistics, and caches, of which a call writes a part and must
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 
 import torch
 
 SPREAD = 0.5  # of drawn values, relative to the constant, or absolute where it is 0
+SMALL = 1 / 16  # a smaller constant counts as 1: a branch that is scaled by 1e-5 hides in the rounding of the other
 
 
 def draw_constants(model: torch.nn.Module, seed: int) -> None:
@@ -52,6 +54,7 @@ def _draw(values: Sequence[torch.Tensor], seed: int) -> None:
         for value in values:
             drawn = torch.rand(value.shape, generator=generator) * (2 * SPREAD) - SPREAD
             first = float(value.reshape(-1)[0])
+            first = math.copysign(1.0, first) if 0 < abs(first) < SMALL else first
             value.copy_(first * (1 + drawn) if first else drawn)
 
 
