@@ -194,6 +194,21 @@ def _name_successor(number: int) -> str:
     return f"as v{number}"
 
 
+def describe_settled(before: Version, now: Version) -> str:
+    """What a loop made of a version that waited for a decision; "" if it still waits, or a person decided."""
+    made = now.decision
+    if before.decision is not None or made is None or made.by == "person":
+        return ""
+    reason = f": {made.reason}" if made.reason else ""
+    return f"v{now.number} was pending; it is {made.participle} now{reason}"
+
+
+def say_settled(log: SessionLog, before: Version) -> None:
+    """Add a note of what a loop made of a version that waited for a decision."""
+    if said := describe_settled(before, log.version(before.number)):
+        log.add_event(Event(kind="note", version=before.number, message=said))
+
+
 def is_open(verdict: Verdict) -> bool:
     """Whether a correct version has no measured time and its order with its parent cannot be told."""
     return verdict.correct and verdict.time_provenance != "measured" and not verdict.distinguishable

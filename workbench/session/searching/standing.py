@@ -6,16 +6,18 @@ from workbench import evaluate
 from workbench.analysis.time_model import compare_times
 from workbench.policies.search import SearchTree
 from workbench.records import Trial, Version
+from workbench.records.proposal import HUMAN
 from workbench.records.search import NodeResult
 from workbench.session.deciding import Deciding
 
 
 def settle(deciding: Deciding, version: Version, found: NodeResult) -> None:
     """Accept a version that is surely faster than the baseline, or the first correct one; reject one that failed, was
-    screened out, or is surely slower. Others stay open. A decision that was made before stands.
+    screened out, or is surely slower. Others stay open, and so does what a person wrote. A decision that was made
+    before stands.
     """
     log, base = deciding.log, deciding.log.baseline
-    if version.decision is not None:
+    if version.decision is not None or version.proposal.by == HUMAN:
         return
     if found.screened or found.outcome != "passed":
         log.reject(version.number, found.message)
@@ -67,6 +69,10 @@ def crown(deciding: Deciding, tree: SearchTree, search: int) -> str:
         return ""
     if version.decision is not None:
         return ""
+    if version.proposal.by == HUMAN:
+        return (
+            f"v{version.number}, which a person wrote, has the least time of search {search}; accept it if you want it"
+        )
     return (
         f"v{version.number} has the least time of search {search}, but whether it is faster than v{base.number} cannot "
         "be told; accept it if you want it"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.analysis import call_times, coverage, devices
 from workbench.analysis.time_model import FITTED_ON, describe_fit
 from workbench.records import Check, Outcome, Timing, Verdict, Version
 from workbench.session import Session
+from workbench.session.deciding import describe_settled
 from workbench.session.verifying import LogCheck
 from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
@@ -266,11 +267,19 @@ def decision_line(session: Session, version: Version) -> MimeBundle:
     return MimeBundle(f"v{version.number} {version.proposal.title}: {decision.participle}{reason}; {now}; {then}")
 
 
-def history(session: Session) -> MimeBundle:
-    """The version tree with verdicts and decisions."""
+def list_settled(session: Session, before: Iterable[Version]) -> list[str]:
+    """What was made since of those of the versions `before` that waited for a decision, a line for each."""
+    return [said for version in before if (said := describe_settled(version, session.version(version.number)))]
+
+
+def history(session: Session, before: Iterable[Version] = ()) -> MimeBundle:
+    """The version tree with verdicts and decisions; above it what a loop made of pending versions that it found
+    (`before`).
+    """
     if not session.versions:
         return MimeBundle("no versions yet: %cutegen generate, or %%cutegen edit")
-    lines, items = [], []
+    lines = list_settled(session, before)
+    items = [f"<div>{html.escape(line)}</div>" for line in lines]
     for row in view_model.version_tree(session.versions):
         mark = {"accepted": "✓", "rejected": "✗", "pending": "?", "accepted in part": "◐"}[row["status"]]
         reason = f" — {row['decision']}" if row["decision"] else ""

@@ -16,6 +16,7 @@ from workbench.session.searching.steering import find_node
 from workbench.views.commands.problems import choose_rule, choose_testing
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.search import LiveTree, draw_curve, draw_search_tree, find_rows, summarise
+from workbench.views.text import tables
 from workbench.views.text.mime_bundle import MimeBundle
 
 LIMITS = ("trials", "seconds", "tokens", "usd", "joules")
@@ -60,13 +61,15 @@ def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
     session, live = state.session, LiveTree()
     choose_rule(session, arguments)
     choose_testing(session, arguments)
-    forget = _follow(session, live)
+    forget, before = _follow(session, live), session.versions
     try:
         tree = run_search(session, arguments)
     finally:
         forget()
     live.end(tree, session.versions)
-    return draw_curve(tree, session.versions) if tree.tried else MimeBundle(summarise(tree, session.versions))
+    shown = draw_curve(tree, session.versions) if tree.tried else MimeBundle(summarise(tree, session.versions))
+    said = "\n".join(tables.list_settled(session, before))
+    return MimeBundle(f"{said}\n\n{shown}", parts=(MimeBundle(said), shown)) if said else shown
 
 
 def _follow(session: Session, live: LiveTree) -> Callable[[], None]:
