@@ -14,9 +14,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from workbench.cli import main
 from workbench.session import Session
 from workbench.views.notebook.panel import Panel
+from workbench.views.text.mime_bundle import format_seconds
 
 Run = Callable[[str], str]
 MINE = "elementwise(relu(x)) .arch(sm_90a) .unroll(1) .vector(4)"  # in the landscape of relu
+SLOW = "elementwise(relu(x)) .arch(sm_90a) .threads(64) .vector(2)"
 LIMIT_S = 60
 
 
@@ -80,6 +82,26 @@ def test_the_status_of_the_panel_says_it_too(magic: Run, command: str) -> None:
         time.sleep(0.02)
     assert expected(session) in panel.controller.live_state()["message"]["text"]
     panel.close()
+
+
+def test_the_status_counts_what_waits_and_names_the_fastest(magic: Run) -> None:
+    def pending() -> str:
+        (line,) = (line for line in magic("status").splitlines() if line.startswith("pending "))
+        return line.removeprefix("pending").strip()
+
+    magic("problem relu --executor replay")
+    assert pending() == "nothing"
+    magic(f"program {SLOW}")
+    assert pending() == "v1: accept it or reject it"
+    magic(f"program {MINE}")
+    magic(f"program {SLOW.replace('vector(2)', 'vector(8)')}")
+    session: Session = InteractiveShell.instance().user_ns["session"]
+    times = {version.number: version.trials[-1].verdict.time_s or 0.0 for version in session.versions}
+    assert min(times, key=times.__getitem__) == 2
+    best = f"the fastest is v2 ({format_seconds(times[2])}, measured)"
+    assert pending() == f"3 versions; {best}: accept or reject each"
+    magic("reject v2 no")
+    assert pending().startswith("2 versions; the fastest is v")
 
 
 def test_what_a_person_wrote_stays_pending(magic: Run) -> None:

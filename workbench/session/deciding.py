@@ -225,13 +225,15 @@ def describe_contradiction(verdict: Verdict) -> str:
 
 
 def _check_acceptable(version: Version, *, by: str, force: bool) -> None:
-    verdict = version.trials[-1].verdict
+    verdict, all_the_same = version.trials[-1].verdict, f"%cutegen accept v{version.number} --force"
     if not verdict.correct and not force:
         why = verdict.failure.message if verdict.failure else "failed"
-        raise UserError(f"v{version.number} is not correct ({why}); reject it, edit it, or accept with force")
+        raise UserError(
+            f"v{version.number} is not correct ({why}); reject it, edit it, or accept it all the same: {all_the_same}"
+        )
     if verdict.refused and not (force and by == "person"):
         what = (
-            "look at what it leaves out, and reject it; accept it with force only if you know why"
+            f"look at what it leaves out, and reject it; only if you know why: {all_the_same}"
             if by == "person"
             else f"{by} may not accept it"
         )

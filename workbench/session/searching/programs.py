@@ -99,7 +99,8 @@ class ProgramSpace:
             for name in dict.fromkeys(settings):
                 if name == "arch" or name in self._banned:
                     continue
-                for _, text in write_moved(program, [Move(setting=name, direction="other")]):
+                for _, written in write_moved(program, [Move(setting=name, direction="other")]):
+                    text = canonical(written)
                     self._add(found, text, describe_change(program, text), None)
                 names |= {key: name for key in found if key not in names}
             own = key_of_program(program)
