@@ -8,7 +8,7 @@ from workbench.policies.search import SearchTree
 from workbench.records import Trial, Version
 from workbench.records.proposal import HUMAN
 from workbench.records.search import NodeResult
-from workbench.session.deciding import Deciding
+from workbench.session.deciding import Deciding, describe_settled
 
 
 def settle(deciding: Deciding, version: Version, found: NodeResult) -> None:
@@ -53,7 +53,9 @@ def compare_trials(deciding: Deciding, new: Trial, old: Trial) -> tuple[float, b
 
 
 def crown(deciding: Deciding, tree: SearchTree, search: int) -> str:
-    """Accept the best of a search that wants few joules; returns what is to be said of the best, "" if nothing."""
+    """Accept the best of a search that wants few joules, unless a person wrote it or decided on it; returns what is to
+    be said of the best, "" if nothing.
+    """
     log, best = deciding.log, tree.best
     base = log.baseline
     if best is None or best.result is None or best.result.version is None:
@@ -63,16 +65,17 @@ def crown(deciding: Deciding, tree: SearchTree, search: int) -> str:
         return f"nothing that search {search} tried is better than v{version.number}, which the session had"
     if base is None or base.number == version.number:
         return ""
-    if tree.setup is not None and tree.setup.aim == "energy":
-        reason = f"the fewest joules of search {search} at a time that is not worse than the best"
-        deciding.accept(version.number, reason=reason)
-        return ""
+    is_energy = tree.setup is not None and tree.setup.aim == "energy"
+    least = "the fewest joules" if is_energy else "the least time"
+    if version.decision is None and version.proposal.by == HUMAN:
+        return f"v{version.number}, which a person wrote, has {least} of search {search}; accept it if you want it"
+    if is_energy:
+        if version.decision is not None and version.decision.by == "person":
+            return f"v{version.number}, which a person {version.decision.participle}, has {least} of search {search}"
+        reason = f"{least} of search {search} at a time that is not worse than the best"
+        return describe_settled(version, deciding.accept(version.number, reason=reason))
     if version.decision is not None:
         return ""
-    if version.proposal.by == HUMAN:
-        return (
-            f"v{version.number}, which a person wrote, has the least time of search {search}; accept it if you want it"
-        )
     return (
         f"v{version.number} has the least time of search {search}, but whether it is faster than v{base.number} cannot "
         "be told; accept it if you want it"
