@@ -39,7 +39,7 @@ def test_each_advice_on_a_first_version_changes_what_it_names(name: str, tmp_pat
             before, after = settings_of(own), settings_of(made.candidate.program)
             (changed,) = {name for name in {*before, *after} if before.get(name) != after.get(name)}
             sets = find_move(version, advice, session.versions).sets
-            assert sets.startswith((f"{changed} ", f"without {changed}")) and row["sets"].split(" (")[0] == sets
+            assert sets.startswith((f"{changed} ", f"without {changed}")) and row["sets"].split("; ")[0] == sets
             assert made.title == f"{sets} ({advice.probe})" and made.parent == 1
             named = row["change"].rpartition("(as settings: ")[2].rstrip(")").split(", ")
             assert changed in named

@@ -99,7 +99,7 @@ def file_way(version: Version, problem: str) -> Way:
 
 def describe_sets(found: Found) -> str:
     """What the next program sets, and why not what is advised before that."""
-    return f"{found.sets} ({found.passed})" if found.passed else found.sets
+    return f"{found.sets}; {found.passed}" if found.passed else found.sets
 
 
 class Found(NamedTuple):
