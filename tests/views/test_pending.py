@@ -50,13 +50,25 @@ def expected(session: Session) -> str:
     return f"v2 was pending; it is {made.participle} now: {made.reason}"
 
 
-@pytest.mark.parametrize("line", ["run --steps 1", "refine --until 1", "run --search tree --trials 6"])
+@pytest.mark.parametrize("line", ["run --steps 1", "refine --until 1"])
 def test_a_loop_says_what_it_decided_on_a_version_that_waited(magic: Run, line: str) -> None:
     session = begin(magic, "softmax")
     said = magic(line)
     assert said.splitlines()[0] == expected(session)
     assert said.count("was pending") == 1  # not the loop's own versions
     assert "was pending" not in magic("history") and "was pending" not in magic("run --steps 1")
+
+
+@pytest.mark.parametrize("line", ["run --search tree --trials 6", "search-tree start --trials 6"])
+def test_the_tree_of_a_search_says_it_where_it_stays(magic: Run, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    session, told = begin(magic, "softmax"), ""
+    magic(line)
+    deadline = time.monotonic() + LIMIT_S
+    while "is used up" not in (told := told + capsys.readouterr().out):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)
+    (last,) = (one for one in told.splitlines() if "is used up" in one and one.startswith("search tree"))
+    assert last.endswith(f"the budget of 6 trials is used up; {expected(session)}")
 
 
 @pytest.mark.parametrize("more", [("--steps", "1"), ("--search", "tree", "--trials", "6")], ids=str)

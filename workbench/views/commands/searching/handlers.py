@@ -66,10 +66,8 @@ def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
         tree = run_search(session, arguments)
     finally:
         forget()
-    live.end(tree, session.versions)
-    shown = draw_curve(tree, session.versions) if tree.tried else MimeBundle(summarise(tree, session.versions))
-    said = "\n".join(tables.list_settled(session, before))
-    return MimeBundle(f"{said}\n\n{shown}", parts=(MimeBundle(said), shown)) if said else shown
+    live.end(tree, session.versions, tables.list_settled(session, before))
+    return draw_curve(tree, session.versions) if tree.tried else MimeBundle(summarise(tree, session.versions))
 
 
 def _follow(session: Session, live: LiveTree) -> Callable[[], None]:
@@ -86,12 +84,12 @@ def _start(session: Session, arguments: Namespace) -> MimeBundle:
     """Start a search in the background; the cell shows its tree, and at its end as it stays."""
     live = LiveTree()
     live.begin()
-    forget = _follow(session, live)
+    forget, before = _follow(session, live), session.versions
 
     def end(_: object) -> None:
         forget()
         with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
-            live.end(session.search_tree(), session.versions)
+            live.end(session.search_tree(), session.versions, tables.list_settled(session, before))
 
     running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))
     running.add_done_callback(end)
