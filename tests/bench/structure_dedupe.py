@@ -141,7 +141,7 @@ def step_texts(spec: str) -> list[str]:
         stages = parse(program).stages
         names = {item.name for stage in stages for item in OPERATIONS[stage.operation.name].settings} - {"arch"}
         for name in sorted(names):
-            made += [text for _, text in write_moved(program, [Move(setting=name, direction="other")])]
+            made += [canonical(text) for _, text in write_moved(program, [Move(setting=name, direction="other")])]
     return made
 
 

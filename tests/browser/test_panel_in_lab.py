@@ -262,3 +262,40 @@ def test_a_step_with_the_same_answer_as_before_leaves_the_panel_ready(browser_pa
             ready.wait_for(timeout=STEP_MS)
             wait_status(page, said)
             assert page.get_by_role("button", name="Generate", exact=True).get_attribute("aria-disabled") is None
+
+
+WAITING = """
+import threading
+from workbench import Session
+from workbench.views.notebook.panel import Panel
+session = Session.create("softmax", executor="replay")
+session.accept(session.generate().number)
+panel, slow = Panel(session), threading.Event()
+panel.controller._steps.submit(slow.wait, 60)  # the thread of the steps is slow to begin
+panel
+"""
+GO_ON = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute(
+    {code: 'slow.set(); panel.controller._steps.submit(int).result()', silent: true}).done.then(() => null)"""
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_stop_ends_a_step_that_has_not_begun(browser_page: Any, server: Any, by_key: bool) -> None:
+    page = browser_page
+    write_notebook(server.root / f"waiting_{by_key}.ipynb", WAITING)
+    open_notebook(page, server.lab(f"waiting_{by_key}.ipynb"))
+    run_all(page)
+    page.locator(".cutegen-panel[aria-busy=false]").wait_for(timeout=STEP_MS)
+    click(page, "Run")
+    wait_status(page, "run …")
+    if by_key:
+        page.locator(".cutegen-panel .cg-at-versions h3").focus()
+        page.keyboard.press("Alt+Shift+S")
+    else:
+        click(page, "Stop")
+    wait_status(page, "stopping; everything finished so far is kept")
+    page.evaluate(GO_ON)
+    wait_status(page, "run stopped; everything finished so far is kept")
+    page.locator(".cutegen-panel[aria-busy=false]").wait_for(timeout=STEP_MS)
+    assert page.locator(".cg-at-versions button[data-version]").count() == 1
+    click(page, "Generate")
+    version_status(page, 2, "pending")

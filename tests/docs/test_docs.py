@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench import docs
-from workbench.cli.reference import render_pages
+from workbench.cli.reference import PANEL_KEYS, render_pages
 from workbench.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -59,3 +60,13 @@ def test_a_page_is_found_by_name_and_a_slip_is_told() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_keys_of_the_panel_are_those_of_its_sources() -> None:
+    extensions = ROOT / "extensions"
+    shortcuts = (extensions / "panel/src/keys.ts").read_text()
+    of_panel = re.findall(r'^  Key[A-Z]: \["([A-Z])", "(.*)"\],$', shortcuts, re.MULTILINE)
+    assert len(of_panel) == 6 and [row for row in PANEL_KEYS if row[0] != "P"] == of_panel
+    schema = json.loads((extensions / "cutegen-lab/schema/plugin.json").read_text())
+    of_lab = {key for one in schema["jupyter.lab.shortcuts"] for key in one["keys"]}
+    assert of_lab == {f"Alt Shift {key}" for key, _ in PANEL_KEYS if key != "U"}

@@ -321,7 +321,7 @@ def test_open_again_shows_the_session_also_if_a_cell_has_opened_it(
     wait_for(lambda: not panel.live["busy"] and len(panel.state["versions"]) == 2)
     panel.controller.session.close()
     panel.close()
-    shell.user_ns.pop("session")
+    InteractiveShell.clear_instance()
 
 
 def version(number: int, parent: int | None, source: str = "x\n", **proposal: Any) -> Version:

@@ -383,3 +383,12 @@ def test_ctrl_c_is_kept(session: Session) -> None:
         timer.cancel()
     tree = session.search_tree()
     assert tree.stopped == "stopped by the person" and tree.trials == len(session.versions) > 0
+
+
+def test_a_change_of_a_setting_is_named_by_that_setting_alone(tmp_path: Path) -> None:
+    with Session.create("softmax", root=tmp_path, executor="replay") as session:
+        session.accept(session.generate().number)
+        tree = session.search("greedy", 6, seed=1)
+    changes = [node.candidate.title for node in tree.nodes if node.parent]  # the root's are the planner's own ideas
+    assert len(changes) > 4 and any(title.startswith("cluster ") for title in changes)
+    assert not [title for title in changes if "," in title], changes  # of `unroll`, which a cluster has no use for

@@ -15,7 +15,7 @@ from workbench.probes.moving import write_moved
 from workbench.records import Candidate, Decision, Measure, Move, Proposal, Version
 from workbench.views.notebook import advice_view
 from workbench.views.plots import measures
-from workbench.views.text.diagnosis import diagnosis_report, file_way, find_move, notebook_way
+from workbench.views.text.diagnosis import Found, diagnosis_report, file_way, find_move, notebook_way
 
 
 def version(source: str = SOURCE, program: str | None = None) -> Version:
@@ -84,7 +84,7 @@ def test_what_versions_have_already_is_not_advised_again() -> None:
     seen = advice_view.advice_view(own, FOUND, (own, twin), has_model=False)["top"]
     assert seen is not None and seen["action"].endswith("(vector 4)") and seen["way"] == "apply"
     only = dataclasses.replace(ADVICE, moves=(Move(setting="cluster", direction="less"),))
-    assert find_move(own, only, ()) == ("", "", "")
+    assert find_move(own, only, ()) == Found(passed="cluster has no other legal value by itself")
     programs = [text for _, text in write_moved("softmax(x) .threads_per_row(32)", ADVICE.moves)]
     every = tuple(dataclasses.replace(version(program=text), number=n) for n, text in enumerate(programs, 4))
     change = notebook_way(own, every, has_model=False)(ADVICE)

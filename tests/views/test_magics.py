@@ -62,6 +62,12 @@ def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:
             "total = cutlass.Float32(0.0)", "total = cutlass.Float32(7.0)"
         ),
     )
+    with pytest.raises(
+        UsageError, match=r"is not correct .* accept it all the same: %cutegen accept v5 --force$"
+    ) as no:
+        run("accept v5")
+    assert "v5 mine: accepted; the baseline is v5" in run(str(no.value).rpartition("%cutegen ")[2])
+    assert run("undo") == "taken back: v5 accepted"
     assert len(ip.run_line_magic("cutegen", "compare")) == 5
     assert run(f"history --html {tmp_path}/report.html").startswith("written to")
     assert "<h2>History</h2>" in (tmp_path / "report.html").read_text()

@@ -35,6 +35,21 @@ def render_pages() -> dict[str, str]:
     }
 
 
+PANEL_HEAD = """## Keys of the panel
+
+They work anywhere in the panel, which lists them under Keys; with the JupyterLab extension all but U work in the whole
+notebook, outside of a cell that is edited. A decision is about the version that the panel shows."""
+PANEL_KEYS = (  # as in extensions/panel/src/keys.ts
+    ("G", "generate the next version"),
+    ("N", "show the next version that waits for a decision"),
+    ("A", "accept the version shown, or the hunks taken"),
+    ("R", "reject the version shown"),
+    ("U", "take back the last decision"),
+    ("S", "stop"),
+    ("P", "show the panel (the JupyterLab extension)"),
+)
+
+
 def magics_page() -> str:
     """The page of all commands of %cutegen."""
     head = [
@@ -46,7 +61,8 @@ def magics_page() -> str:
         "line keeps the result in a variable. Mistakes give one line, and nothing is lost.",
     ]
     parts = [_command_section(command, "notebook", make_notebook_parser(command.name)) for command in MAGICS.values()]
-    return _join_parts([*head, *_group_sections(list(MAGICS.values()), parts)])
+    keys = ["| with Alt and Shift | what it does |", "|---|---|", *(f"| {key} | {what} |" for key, what in PANEL_KEYS)]
+    return _join_parts([*head, *_group_sections(list(MAGICS.values()), parts), PANEL_HEAD, "\n".join(keys)])
 
 
 def command_line_page() -> str:

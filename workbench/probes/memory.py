@@ -211,7 +211,7 @@ class DramRate(KernelProbe):
             gain=seconds / bound.attainable_s if seconds else 1.0,
             cause=f"DRAM is busy for {kernel.busy['DRAM']:.0%} of the time",
             action="move fewer bytes: fuse with the operation before or after it, or store in 16 bits; "
-            "a last few percent may come from streaming accesses without temporary spikes (fewer, larger CTAs)",
+            "a last few percent may come from streaming accesses without temporary spikes (CTAs of another size)",
             evidence=(Measure(name="DRAM", value=kernel.busy["DRAM"], limit=FULL, unit="%"),),
             changes=moves(("parts", OTHER), ("unroll", OTHER), ("threads", LESS)),
             line=most_waited(profile.lines, "long_scoreboard"),

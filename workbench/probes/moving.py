@@ -77,11 +77,19 @@ def _size(value: Value) -> float:
 
 
 def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, str]]:
-    """Legal programs that make one of the moves and change nothing else, nearest values first."""
+    """Legal programs that make one of the moves and change nothing else, nearest values first. The other settings stay
+    as they are written, also those that are the default.
+    """
     parsed = parse(program)
     for move in wanted:
         for text in _variants(parsed, move):
             yield move, text
+
+
+def name_settings(program: str, wanted: Iterable[Move]) -> tuple[str, ...]:
+    """The settings of the moves that some operation of a program has."""
+    own = {item.name for stage in parse(program).stages for item in OPERATIONS[stage.operation.name].settings}
+    return tuple(dict.fromkeys(move.setting for move in wanted if move.setting in own))
 
 
 def describe_move(move: Move, before: str, after: str) -> str:
@@ -109,7 +117,7 @@ def map_programs(versions: Iterable[Version]) -> dict[str, Version]:
 
 
 def _variants(program: Program, move: Move) -> list[str]:
-    found: dict[str, float] = {}
+    found: dict[str, tuple[float, str]] = {}  # by canonical text
     before = canonical(format_program(program))
     for number, stage in enumerate(program.stages):
         setting = OPERATIONS[stage.operation.name].setting(move.setting)
@@ -122,14 +130,14 @@ def _variants(program: Program, move: Move) -> list[str]:
                 continue
             if here == ABSENT and move.direction == "more" and _size(value) == 1:
                 continue  # one part, one stage, one CTA: nothing more than without the setting
-            changed = _with(program, number, _stage_with(stage, move.setting, value))
+            text = format_program(_with(program, number, _stage_with(stage, move.setting, value)))
             try:
-                text = canonical(format_program(changed))
+                key = canonical(text)
             except ProgramError:
                 continue
-            if text != before:
-                found.setdefault(text, distance({"": here}, {"": value}))
-    return sorted(found, key=lambda text: (found[text], text))
+            if key != before:
+                found.setdefault(key, (distance({"": here}, {"": value}), text))
+    return [text for _, text in sorted(found.values())]
 
 
 def _with(program: Program, number: int, stage: Stage) -> Program:
@@ -139,6 +147,6 @@ def _with(program: Program, number: int, stage: Stage) -> Program:
 
 
 def _stage_with(stage: Stage, name: str, value: Value) -> Stage:
-    kept = tuple(call for call in stage.settings if call.name != name)
-    added = () if value == ABSENT else (Call(name=name, positional=value),)
-    return dataclasses.replace(stage, settings=(*kept, *added))
+    made = () if value == ABSENT else (Call(name=name, positional=value),)
+    at = next((at for at, call in enumerate(stage.settings) if call.name == name), len(stage.settings))
+    return dataclasses.replace(stage, settings=(*stage.settings[:at], *made, *stage.settings[at + 1 :]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+from workbench.codegen.canonical import canonical
 from workbench.errors import ProgramError, UserError
 from workbench.probes import directives
 from workbench.probes.moving import describe_move, map_programs, write_moved
@@ -30,7 +31,7 @@ def propose_advised(
     for one in advice:
         wanted = [move for move in one.moves if move.setting not in banned]
         for move, text in itertools.islice(write_moved(program, wanted), most):
-            if text in known:
+            if canonical(text) in known:
                 continue
             try:
                 candidate = candidate_of(ask.problem, ask.facts, ask.arch, text)

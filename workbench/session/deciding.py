@@ -194,6 +194,21 @@ def _name_successor(number: int) -> str:
     return f"as v{number}"
 
 
+def describe_settled(before: Version, now: Version) -> str:
+    """What a loop made of a version that waited for a decision; "" if it still waits, or a person decided."""
+    made = now.decision
+    if before.decision is not None or made is None or made.by == "person":
+        return ""
+    reason = f": {made.reason}" if made.reason else ""
+    return f"v{now.number} was pending; it is {made.participle} now{reason}"
+
+
+def say_settled(log: SessionLog, before: Version) -> None:
+    """Add a note of what a loop made of a version that waited for a decision."""
+    if said := describe_settled(before, log.version(before.number)):
+        log.add_event(Event(kind="note", version=before.number, message=said))
+
+
 def is_open(verdict: Verdict) -> bool:
     """Whether a correct version has no measured time and its order with its parent cannot be told."""
     return verdict.correct and verdict.time_provenance != "measured" and not verdict.distinguishable
@@ -210,13 +225,15 @@ def describe_contradiction(verdict: Verdict) -> str:
 
 
 def _check_acceptable(version: Version, *, by: str, force: bool) -> None:
-    verdict = version.trials[-1].verdict
+    verdict, all_the_same = version.trials[-1].verdict, f"%cutegen accept v{version.number} --force"
     if not verdict.correct and not force:
         why = verdict.failure.message if verdict.failure else "failed"
-        raise UserError(f"v{version.number} is not correct ({why}); reject it, edit it, or accept with force")
+        raise UserError(
+            f"v{version.number} is not correct ({why}); reject it, edit it, or accept it all the same: {all_the_same}"
+        )
     if verdict.refused and not (force and by == "person"):
         what = (
-            "look at what it leaves out, and reject it; accept it with force only if you know why"
+            f"look at what it leaves out, and reject it; only if you know why: {all_the_same}"
             if by == "person"
             else f"{by} may not accept it"
         )

@@ -8,7 +8,7 @@ from workbench.errors import Unrecorded, UserError
 from workbench.policies.budget import BudgetSettings, Standing, why_stop
 from workbench.protocols import Options
 from workbench.records import Event, Version
-from workbench.session.deciding import is_open
+from workbench.session.deciding import is_open, say_settled
 from workbench.session.log import SessionLog
 from workbench.session.parts import Parts
 from workbench.session.proposing import NO_OPTIONS
@@ -41,7 +41,10 @@ def run_steps(
 
 
 def _finish_undecided(parts: Parts, by: str) -> None:
-    """Judge the versions that the proposer `by` made of the baseline and that have no decision; test them if needed."""
+    """Judge the versions that the proposer `by` made of the baseline and that have no decision; test them if needed.
+
+    A note says what was decided. Versions of others, such as a person's, stay pending.
+    """
     log = parts.log
     for version in log.versions:
         base = log.baseline.number if log.baseline is not None else None
@@ -54,8 +57,10 @@ def _finish_undecided(parts: Parts, by: str) -> None:
                 parts.testing.test(version.number)
             except Unrecorded as missing:
                 log.reject(version.number, str(missing))
+                say_settled(log, version)
                 continue
         parts.deciding.judge(log.version(version.number))
+        say_settled(log, version)
 
 
 def run_until(parts: Parts, settings: BudgetSettings, by: str, options: Options = NO_OPTIONS) -> tuple[Version, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -45,6 +46,7 @@ class Session(LogReader, TestSettings):
         super().__init__(log)
         self.refusal = refusal
         self._thread = WorkThread(on_stopped=log.add_stop, refusal=refusal)
+        self.queue = self._thread.queue  # work that another thread does later: `stop` ends it, also before it begins
         context = RunContext(stop=self._thread.stop, progress=log.notify)
         self._testing = Testing(log, executor, context)
         self._profiling = Profiling(self._testing)
@@ -121,8 +123,8 @@ class Session(LogReader, TestSettings):
         return f"<Session {self.name}: {len(self.versions)} versions, {self.executor_name}, {self.arch}>"
 
     def stop(self) -> None:
-        """End the running work within a second. Can be called from any thread."""
-        self._thread.stop.set()
+        """End the running work within a second, and what waits behind it. Can be called from any thread."""
+        self._thread.stop_all()
 
     def close(self) -> None:
         """Stop running work, tell the views, and release the session's lock."""
@@ -292,12 +294,8 @@ class Session(LogReader, TestSettings):
         A whole version that was tested is accepted at once, even during a step. A version that needs a test waits.
         """
         chosen = self.version(version)
-
-        def accept() -> Version:
-            return self._deciding.accept(
-                chosen.number, hunks=hunks, source_hash=source_hash, reason=reason, by=by, force=force
-            )
-
+        accept = partial(self._deciding.accept, chosen.number, hunks=hunks, source_hash=source_hash)
+        accept = partial(accept, reason=reason, by=by, force=force)
         return accept() if hunks is None and chosen.trials else self._thread.run(accept)
 
     def reject(
@@ -351,8 +349,7 @@ class Session(LogReader, TestSettings):
         **options: object,
     ) -> tuple[Version, ...]:
         """Make refinements until the policy `budget` stops ("sol"), or a number of them. An event gives the reason."""
-        settings = loops.parse_until(until, epsilon, patience)
-        if settings is None:
+        if (settings := loops.parse_until(until, epsilon, patience)) is None:
             return self.run(int(until), by, **options)
         return self._thread.run(lambda: loops.run_until(self._parts, settings, by, options))
 
@@ -368,8 +365,7 @@ class Session(LogReader, TestSettings):
         A budget that is a number is of trials. `how`: fields of `SearchRequest` (by, aim, fresh, options, workers), and
         constants of the strategy, such as priors=False. Each candidate that is tried becomes a version.
         """
-        request = make_request(strategy, budget, seed, how)
-        return self._thread.run(lambda: self._searching.run(request))
+        return self._thread.run(lambda: self._searching.run(make_request(strategy, budget, seed, how)))
 
     def start_search(
         self, strategy: str = "tree", budget: SearchBudget | int | None = None, seed: int = 0, **how: object

@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 
 class WorkThread:
-    """Runs one piece of work after the other. Setting `stop` ends the running one; `on_stopped` is called then.
+    """Runs one piece of work after the other. `stop_all` ends the running one, by setting `stop`, and those that wait;
+    `on_stopped` is called for each.
 
     With a `refusal` it runs nothing and raises it.
     """
@@ -24,6 +25,28 @@ class WorkThread:
         self._on_stopped, self._refusal = on_stopped, refusal
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cutegen-session")
         self._thread: threading.Thread | None = None
+        self._stops = 0
+        self._lock = threading.Lock()  # a stop comes before a piece of work begins or after it
+        self._queued = threading.local()  # .stops: how many stops there were when this thread's work was queued
+
+    def stop_all(self) -> None:
+        """End the running piece of work, and all that were queued before now."""
+        with self._lock:
+            self._stops += 1
+            self.stop.set()
+
+    def queue(self, work: Callable[[], T]) -> Callable[[], T]:
+        """`work` for another thread, which comes to it later: what it runs here counts as queued now."""
+        stops = self._stops
+
+        def run_queued() -> T:
+            self._queued.stops = stops
+            try:
+                return work()
+            finally:
+                del self._queued.stops
+
+        return run_queued
 
     def run(self, work: Callable[[], T]) -> T:
         """Do `work` on the thread and return its result. Ctrl-C stops the work and raises `Stopped`."""
@@ -33,7 +56,7 @@ class WorkThread:
         try:
             return future.result()
         except KeyboardInterrupt:
-            self.stop.set()
+            self.stop_all()
             with contextlib.suppress(Stopped, CancelledError):
                 future.cancel()
                 future.result()
@@ -43,18 +66,22 @@ class WorkThread:
         """Queue `work` after the work that is queued already. Raises `UserError` if all work is refused."""
         if self._refusal:
             raise UserError(self._refusal)
-        return self._pool.submit(self._run_on_thread, work)
+        return self._pool.submit(self._run_on_thread, work, getattr(self._queued, "stops", self._stops))
 
-    def _run_on_thread(self, work: Callable[[], T]) -> T:
+    def _run_on_thread(self, work: Callable[[], T], stops: int) -> T:
+        """Do a piece of work that was queued after so many stops."""
         self._thread = threading.current_thread()
-        self.stop.clear()
         try:
+            with self._lock:
+                if self._stops > stops:
+                    raise Stopped
+                self.stop.clear()
             return work()
         except Stopped:
             self._on_stopped()
             raise
 
     def close(self) -> None:
-        """Stop the running work and end the thread."""
-        self.stop.set()
+        """Stop the running work and what waits, and end the thread."""
+        self.stop_all()
         self._pool.shutdown(wait=True)

@@ -2,7 +2,7 @@
 
 import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
-import { ownKeys } from "./keys.js";
+import { ownKeys, SHORTCUTS, type Shortcut } from "./keys.js";
 import { ModelForm } from "./modelform.js";
 import { Outbox } from "./outbox.js";
 import { advice, choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
@@ -16,6 +16,11 @@ function section(title: string, name: string): { box: HTMLElement; body: HTMLEle
   const heading = element("h3", { id, tabindex: -1 }, title);
   const body = element("div", { class: "cg-scroll", tabindex: 0, role: "group", "aria-labelledby": id });
   return { box: element("section", { class: `cg-section cg-at-${name}`, "aria-labelledby": id }, heading, body), body, heading };
+}
+
+function keysHelp(): HTMLElement {
+  const rows = Object.values(SHORTCUTS).map(([key, what]) => element("tr", {}, element("th", { scope: "row" }, element("kbd", {}, `Alt+Shift+${key}`)), element("td", {}, what)));
+  return element("details", { class: "cg-keys" }, element("summary", {}, "Keys"), element("table", {}, element("tbody", {}, ...rows)));
 }
 
 class View {
@@ -67,7 +72,7 @@ class View {
       send(command, values);
     };
     const shown = () => ({ version: this.model.get("state").shown });
-    this.generate = button("Generate", { class: "cg-primary" }, () => start("generate"));
+    this.generate = button("Generate", { class: "cg-primary", title: "Write and test the next version (Alt+Shift+G)" }, () => start("generate"));
     const refine = button("Refine", {}, () => start("refine", { text: this.refineText.value }));
     this.refineText.addEventListener("keydown", (event) => {
       if (event.key === "Enter") refine.click();
@@ -76,14 +81,14 @@ class View {
     const profile = button("Profile", {}, () => start("profile", shown()));
     const run = button("Run", { title: "Step on its own: accept what is correct and faster, reject the rest" }, () => start("run", { steps: Number(this.runSteps.value) }));
     const search = button("Search", { title: "A tree of candidates that you may steer; again: it goes on" }, () => start("search", { steps: Number(this.trials.value) }));
-    this.stop = button("Stop", { class: "cg-stop" }, () => send("stop"));
+    this.stop = button("Stop", { class: "cg-stop", title: "End what runs or waits; what is finished is kept (Alt+Shift+S)" }, () => send("stop"));
     this.repair = button("Repair", { title: "Diagnosis, then the smallest change that cures the version shown" }, () => start("repair", shown()));
     const ask = button("Ask", { title: "A question about the version shown; no code changes" }, () => start("ask", { ...shown(), text: this.refineText.value }));
     const propose = button("Propose", { title: "Several proposals from the baseline, to choose from" }, () => start("choices", { steps: Number(this.choiceCount.value), text: this.refineText.value }));
     this.modelTools.append(this.repair, ask, element("span", { class: "cg-joined" }, this.choiceCount, propose));
     this.steps = [this.generate, test, profile, refine, run, search, ask, propose];
-    this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A in JupyterLab)" }, () => this.decide("accept"));
-    this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R in JupyterLab)" }, () => this.decide("reject"));
+    this.accept = button("Accept version", { class: "cg-accept", title: "Make this version the baseline (Alt+Shift+A)" }, () => this.decide("accept"));
+    this.reject = button("Reject version", { class: "cg-reject", title: "Keep the baseline (Alt+Shift+R)" }, () => this.decide("reject"));
     this.undo = button("Undo", { class: "cg-undo" }, () => send("undo"));
     this.open = button("Open again", { class: "cg-primary" }, () => this.outbox.send({ command: "open" }));
     this.open.hidden = true;
@@ -101,16 +106,22 @@ class View {
     this.search.body.replaceChildren(this.searchTree.list);
     this.search.body.removeAttribute("tabindex"); // its rows take the focus
     this.root = element("div", { class: "cutegen-panel", role: "group", "aria-label": "CuTeGen panel" },
-      element("header", {}, this.title, this.about), tools, this.modelForm.root, this.modelTools, element("div", { class: "cg-state" }, this.status, this.open, this.progress),
+      element("header", {}, this.title, this.about), tools, this.modelForm.root, this.modelTools, keysHelp(), element("div", { class: "cg-state" }, this.status, this.open, this.progress),
       element("div", { class: "cg-grid" }, this.choices.box, this.versions.box, this.diff.box, this.search.box, this.advice.box, this.roofline.box, this.profile.box, this.log.box));
   }
 
   private readonly send: Send;
   private readonly start: Send;
 
-  // The same keys as the JupyterLab extension's, for where it is not installed.
-  shortcuts(): Record<string, () => void> {
-    return { KeyA: () => this.accept.click(), KeyR: () => this.reject.click(), KeyN: () => this.send("next"), KeyG: () => this.generate.click(), KeyU: () => this.undo.click() };
+  shortcuts(): Record<Shortcut, () => void> {
+    return {
+      KeyG: () => this.generate.click(),
+      KeyN: () => this.send("next"),
+      KeyA: () => this.accept.click(),
+      KeyR: () => this.reject.click(),
+      KeyU: () => this.undo.click(),
+      KeyS: () => this.stop.click(),
+    };
   }
 
   private shownRow(state: State): VersionRow | undefined {
@@ -204,7 +215,7 @@ class View {
     enable(this.reject, pending);
     enable(this.undo, !this.gone && state.undo !== null && !busy);
     setText(this.undo, state.undo ? `Undo v${state.undo.version}` : "Undo");
-    this.undo.title = state.undo ? `Take back that v${state.undo.version} was ${state.undo.what}` : "No decision to take back";
+    this.undo.title = state.undo ? `Take back that v${state.undo.version} was ${state.undo.what} (Alt+Shift+U)` : "No decision to take back";
     this.reason.disabled = !pending;
     setText(this.accept, part ? `Accept ${this.chosen.size} of ${hunkIndices(state.diff).length} hunks` : row ? `Accept v${row.number}` : "Accept version");
     setText(this.reject, row ? `Reject v${row.number}` : "Reject version");

@@ -21,6 +21,7 @@ from workbench.policies.search.protocols import ShouldStop
 from workbench.profilers.energy import Counter
 from workbench.records import Event, Job, Outcome, Proposal, Trial, Verdict, Version
 from workbench.records.search import NodeResult, SearchAim, SearchCandidate
+from workbench.session.deciding import say_settled
 from workbench.session.parts import Parts
 from workbench.session.profiling import Profiling
 from workbench.session.searching.candidates import find_version, read_candidate, write_candidate
@@ -60,6 +61,7 @@ class LiveEvaluator:
         start, joules = time.perf_counter(), self._read_joules()
         if self.emulator.workers:
             self.emulator.run_ahead(map(self._job, self.ahead()))
+        known = {version.number for version in self.log.versions}
         try:
             version = self._find_or_add(candidate, tree)
         except ProgramError as error:
@@ -71,6 +73,8 @@ class LiveEvaluator:
         version = self.log.version(version.number)
         found = describe_result(version, screened=reason)
         settle(self.deciding, version, found)
+        if version.number in known:
+            say_settled(self.log, version)
         proposal, now, calls = version.proposal, self._read_joules(), self.log.store.exchanges()
         writing = sum(calls[number].seconds for number in proposal.exchanges)
         return dataclasses.replace(

@@ -99,8 +99,8 @@ class ProgramSpace:
             for name in dict.fromkeys(settings):
                 if name == "arch" or name in self._banned:
                     continue
-                for _, text in write_moved(program, [Move(setting=name, direction="other")]):
-                    self._add(found, text, describe_change(program, text), None)
+                for _, written in write_moved(program, [Move(setting=name, direction="other")]):
+                    self._add(found, canonical(written), describe_change(program, written), None)
                 names |= {key: name for key in found if key not in names}
             own = key_of_program(program)
             self._changed[program] = tuple((names[key], one) for key, one in found.items() if key != own)

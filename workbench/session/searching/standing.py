@@ -6,16 +6,18 @@ from workbench import evaluate
 from workbench.analysis.time_model import compare_times
 from workbench.policies.search import SearchTree
 from workbench.records import Trial, Version
+from workbench.records.proposal import HUMAN
 from workbench.records.search import NodeResult
-from workbench.session.deciding import Deciding
+from workbench.session.deciding import Deciding, describe_settled
 
 
 def settle(deciding: Deciding, version: Version, found: NodeResult) -> None:
     """Accept a version that is surely faster than the baseline, or the first correct one; reject one that failed, was
-    screened out, or is surely slower. Others stay open. A decision that was made before stands.
+    screened out, or is surely slower. Others stay open, and so does what a person wrote. A decision that was made
+    before stands.
     """
     log, base = deciding.log, deciding.log.baseline
-    if version.decision is not None:
+    if version.decision is not None or version.proposal.by == HUMAN:
         return
     if found.screened or found.outcome != "passed":
         log.reject(version.number, found.message)
@@ -51,7 +53,9 @@ def compare_trials(deciding: Deciding, new: Trial, old: Trial) -> tuple[float, b
 
 
 def crown(deciding: Deciding, tree: SearchTree, search: int) -> str:
-    """Accept the best of a search that wants few joules; returns what is to be said of the best, "" if nothing."""
+    """Accept the best of a search that wants few joules, unless a person wrote it or decided on it; returns what is to
+    be said of the best, "" if nothing.
+    """
     log, best = deciding.log, tree.best
     base = log.baseline
     if best is None or best.result is None or best.result.version is None:
@@ -61,10 +65,15 @@ def crown(deciding: Deciding, tree: SearchTree, search: int) -> str:
         return f"nothing that search {search} tried is better than v{version.number}, which the session had"
     if base is None or base.number == version.number:
         return ""
-    if tree.setup is not None and tree.setup.aim == "energy":
-        reason = f"the fewest joules of search {search} at a time that is not worse than the best"
-        deciding.accept(version.number, reason=reason)
-        return ""
+    is_energy = tree.setup is not None and tree.setup.aim == "energy"
+    least = "the fewest joules" if is_energy else "the least time"
+    if version.decision is None and version.proposal.by == HUMAN:
+        return f"v{version.number}, which a person wrote, has {least} of search {search}; accept it if you want it"
+    if is_energy:
+        if version.decision is not None and version.decision.by == "person":
+            return f"v{version.number}, which a person {version.decision.participle}, has {least} of search {search}"
+        reason = f"{least} of search {search} at a time that is not worse than the best"
+        return describe_settled(version, deciding.accept(version.number, reason=reason))
     if version.decision is not None:
         return ""
     return (

@@ -86,8 +86,10 @@ def refine(arguments: Namespace, cell: str | None, state: Notebook) -> object:
 
 def _run_until(arguments: Namespace, state: Notebook) -> MimeBundle:
     """Run steps until the goal of --until is reached."""
+    before, state.last_note = state.session.versions, ""
     state.session.run_until(arguments.until, arguments.by, epsilon=arguments.epsilon, patience=arguments.patience)
-    return MimeBundle(f"{tables.history(state.session)}\n{state.last_note or ''}".rstrip())
+    shown = str(tables.history(state.session, before))
+    return MimeBundle(shown if state.last_note in shown else f"{shown}\n{state.last_note}")
 
 
 def edit(arguments: Namespace, cell: str | None, state: Notebook) -> object:
@@ -194,10 +196,11 @@ def run_steps(arguments: Namespace, cell: str | None, state: Notebook) -> object
     choose_testing(state.session, arguments)
     if arguments.until is not None:
         return _run_until(arguments, state)
+    before = state.session.versions
     state.session.run(arguments.steps, arguments.by)
     if not state.session.versions:
         return MimeBundle("\n".join(explain_no_version(state.session, state.last_note)))
-    return tables.history(state.session)
+    return tables.history(state.session, before)
 
 
 def show_landscape(arguments: Namespace, cell: str | None, state: Notebook) -> object:

@@ -48,21 +48,21 @@ def advice_view(
         note = diagnosis.describe_exhausted(faster) if found.exhausted else "no probe found a cause"
         return {"head": head, "top": None, "more": 0, "note": note}
     moves = [diagnosis.find_move(version, advice, versions) for advice in found.advice]
-    at = next((number for number, (_, sets, made) in enumerate(moves) if sets or not made), 0)
-    advice, (_, sets, made) = found.advice[at], moves[at]
+    at = next((number for number, move in enumerate(moves) if move.sets or not move.made), 0)
+    advice, move = found.advice[at], moves[at]
     place = directives.locate(advice, version.proposal.candidate.source)
-    by_hand = "edit it by hand: no setting of a program makes this change"
-    if made and not sets:
-        by_hand = f"edit it by hand: each setting that makes this change was tried ({made})"
+    by_hand = f"edit it by hand: {move.passed or 'no setting of a program makes this change'}"
+    if move.made and not move.sets:
+        by_hand = f"edit it by hand: each setting that makes this change was tried ({move.made})"
     top: TopAdvice = {
         "probe": advice.probe,
         "severity": advice.severity,
         "cause": advice.cause,
-        "action": f"{advice.action} ({sets})" if sets else advice.action,
+        "action": f"{advice.action} ({diagnosis.describe_sets(move)})" if move.sets else advice.action,
         "evidence": directives.describe_evidence(advice),
         "gain": f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}",
         "code": f"line {place[0]}: {place[1]}" if place else "",
-        "way": "apply" if sets or has_model else by_hand,
+        "way": "apply" if move.sets or has_model else by_hand,
     }
     return {"head": head, "top": top, "more": len(found.advice) - 1, "note": found.note}
 

@@ -29,6 +29,7 @@ from workbench.views.notebook.messages import (
     read_number,
     read_reference,
 )
+from workbench.views.text import tables
 from workbench.views.text.diagnosis import describe_wrong
 
 STEPS = ("generate", "test", "profile", "refine", "run", "repair", "ask", "choices", "apply")
@@ -269,7 +270,7 @@ class SessionController:
         with self._lock:
             if self._busy:
                 raise UserError(f"{self._busy} is still running; wait for it, or press Stop")
-            self._steps.submit(self._run_guarded, name, work, True)
+            self._steps.submit(self._run_guarded, name, self.session.queue(work), True)
             self._busy = name
             self._progress = {"message": f"{name} …", "fraction": None}
             self._message = {"kind": "info", "text": f"{name} started"}
@@ -300,14 +301,14 @@ class SessionController:
         by, options = self.proposer
         version: Version | None
         if name == "run":
-            steps = read_count(message, 3, MAX_RUN)
+            steps, before = read_count(message, 3, MAX_RUN), session.versions
             if model_choice.needs_model(by):  # by CuTeGen's chain, which repairs failures and shows each round
                 depth = session.baseline.proposal.depth + steps if session.baseline is not None else steps
                 made = session.run_chain(by, depth=str(depth))
             else:
                 made = session.run(steps=steps, by=by, **options)
             self._shown = self._against = None
-            return f"{len(made)} step(s) done"
+            return "; ".join((f"{len(made)} step(s) done", *tables.list_settled(session, before)))
         if name == "ask":
             if not str(message.get("text", "")).strip():
                 raise UserError("type the question first, then press Ask")

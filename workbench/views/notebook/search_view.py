@@ -11,6 +11,7 @@ from workbench.session import Session
 from workbench.session.searching.steering import SteerAction
 from workbench.views.notebook.messages import Message, read_count, read_number
 from workbench.views.search.outline import Row, find_kept, find_rows, summarise
+from workbench.views.text.tables import list_settled
 
 MOST_TRIALS = 1000  # of a search that the panel starts
 
@@ -75,12 +76,13 @@ def _node_row(row: Row, tree: SearchTree, kept: bool) -> NodeRow:
 def run_search(session: Session, message: Message, by: str) -> str:
     """Search, or go on with the last search that began so, for some more trials; returns what is to be said."""
     trials = read_count(message, 20, MOST_TRIALS)
-    before = 0
+    before, versions = 0, session.versions
     with contextlib.suppress(UserError):  # no search yet, or one that was changed
         tree = session.search_tree()
         if tree.setup is not None and (tree.setup.strategy, tree.setup.seed, tree.setup.expander) == ("tree", 0, by):
             before = tree.trials
-    return summarise(session.search(budget=before + trials, by=by), session.versions)
+    tree = session.search(budget=before + trials, by=by)
+    return "; ".join((*list_settled(session, versions), summarise(tree, session.versions)))
 
 
 def steer(session: Session, message: Message) -> str:

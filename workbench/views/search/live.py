@@ -36,9 +36,9 @@ class LiveTree:
         self._put(without_plotly(draw_search_tree(tree, versions=versions)))
         return True
 
-    def end(self, tree: SearchTree, versions: Sequence[Version] = ()) -> None:
-        """Replace the output by the tree as it stays."""
-        drawn = draw_search_tree(tree, versions=versions)
+    def end(self, tree: SearchTree, versions: Sequence[Version] = (), said: Sequence[str] = ()) -> None:
+        """Replace the output by the tree as it stays, with what else is to be said."""
+        drawn = draw_search_tree(tree, versions=versions, said=said)
         if _replaces_outputs():
             self._put(drawn._repr_mimebundle_())
         else:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from workbench import search
+from workbench.codegen.canonical import canonical
 from workbench.probes import directives
-from workbench.probes.moving import describe_move, map_programs, write_moved
-from workbench.records import Advice, Diagnosis, Version
+from workbench.probes.moving import describe_move, map_programs, name_settings, write_moved
+from workbench.records import Advice, Candidate, Diagnosis, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
 from workbench.views.figures.svg import inline_svg
@@ -43,10 +44,10 @@ def diagnosis_report(
 
     `rules` are those of recorded landscapes on whose slow side the version is, `versions` those of its session.
     """
-    source = version.proposal.candidate.source
+    candidate = version.proposal.candidate
     head = _head(version, found, find_faster(version, versions))
     shown = () if found.exhausted else found.advice
-    blocks = [_Block(number, advice, source, way(advice)) for number, advice in enumerate(shown, 1)]
+    blocks = [_Block(number, advice, candidate, way(advice)) for number, advice in enumerate(shown, 1)]
     skipped = _skipped(found)
     told = rules_block(rules) if rules and not found.exhausted else MimeBundle("")
     parts = [*head, *(block.text() for block in blocks), *filter(None, (told.text, skipped))]
@@ -72,13 +73,14 @@ def session_way(version: Version, versions: Sequence[Version], command: str, *, 
     """How to make the change of an advice in a session with these versions. `command` lacks the advice's probe."""
 
     def say(advice: Advice) -> Change:
-        _, sets, made = find_move(version, advice, versions)
-        if sets:
-            return Change(f"{command} {advice.probe}", sets, made)
+        found = find_move(version, advice, versions)
+        if found.sets:
+            return Change(f"{command} {advice.probe}", describe_sets(found), found.made)
         if has_model:
-            return Change(f"{command} {advice.probe} (the model writes it)", "", made)
+            return Change(f"{command} {advice.probe} (the model writes it)", "", found.made)
         by_hand = "by hand: %%cutegen edit in a notebook; with a model set (%cutegen model) one command asks it"
-        return Change(f"every setting that makes it was tried; {by_hand}" if made else by_hand, "", made)
+        why = "every setting that makes it was tried" if found.made else found.passed
+        return Change("; ".join(filter(None, (why, by_hand))), "", found.made)
 
     return say
 
@@ -87,27 +89,53 @@ def file_way(version: Version, problem: str) -> Way:
     """How to make the change of an advice for a candidate on the command line."""
 
     def say(advice: Advice) -> Change:
-        moved, sets, _ = find_move(version, advice)
-        return Change(f'cutegen test {problem} "{moved}"', sets) if moved else Change("by hand, in the file")
+        found = find_move(version, advice)
+        if not found.program:
+            return Change("; ".join(filter(None, (found.passed, "by hand, in the file"))))
+        return Change(f'cutegen test {problem} "{found.program}"', describe_sets(found))
 
     return say
 
 
-def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()) -> tuple[str, str, str]:
-    """(the nearest legal program with the advised change that no version has, what it sets, which versions have such a
-    change and what became of them); "" for what there is not.
+def describe_sets(found: Found) -> str:
+    """What the next program sets, and why not what is advised before that."""
+    return f"{found.sets}; {found.passed}" if found.passed else found.sets
+
+
+class Found(NamedTuple):
+    """The next program that follows an advice, what it sets, which versions have such a change and what became of them,
+    and why advised settings before that one are passed over; "" for what there is not.
     """
+
+    program: str = ""
+    sets: str = ""
+    made: str = ""
+    passed: str = ""
+
+
+def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()) -> Found:
+    """The nearest legal program with an advised change that no version has."""
     program = version.proposal.candidate.program
     if not program:
-        return "", "", ""
-    known, made = map_programs(versions), list[str]()
-    for move, text in write_moved(program, advice.moves):
-        sets = describe_move(move, program, text)
-        if text not in known:
-            return text, sets, "; ".join(made)
-        if len(made) < MOST_MADE:
-            made.append(f"{sets} in {_describe_end(known[text])}")
-    return "", "", "; ".join(made)
+        return Found()
+    known, made, passed = map_programs(versions), list[str](), list[str]()
+    for move in advice.moves:
+        texts = [text for _, text in write_moved(program, [move])]
+        for text in texts:
+            sets = describe_move(move, program, text)
+            if (twin := known.get(canonical(text))) is None:
+                return Found(text, sets, "; ".join(made), ", ".join(passed))
+            if len(made) < MOST_MADE:
+                made.append(f"{sets} in {_describe_end(twin)}")
+        why = "has no untried value" if texts else "has no other legal value by itself"
+        passed += [f"{name} {why}" for name in name_settings(program, [move])]
+    return Found(made="; ".join(made), passed=", ".join(passed))
+
+
+def describe_change(advice: Advice, candidate: Candidate) -> str:
+    """What to change in words; of a program also the settings that are such a change."""
+    named = name_settings(candidate.program, advice.moves) if candidate.program else ()
+    return f"{advice.action} (as settings: {', '.join(named)})" if named else advice.action
 
 
 def _describe_end(version: Version) -> str:
@@ -188,12 +216,12 @@ def _skipped(found: Diagnosis) -> str:
 class _Block:
     """One advice."""
 
-    def __init__(self, number: int, advice: Advice, source: str, change: Change) -> None:
+    def __init__(self, number: int, advice: Advice, candidate: Candidate, change: Change) -> None:
         self.number, self.advice = number, advice
-        self.place = directives.locate(advice, source)
+        self.place = directives.locate(advice, candidate.source)
         self.example = search.find_example(advice.pattern) if number <= MOST_EXAMPLES else None
         self.rows = [
-            ("change", advice.action),
+            ("change", describe_change(advice, candidate)),
             ("gain", f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}"),
             *([("made in", change.made)] if change.made else []),
             *([("sets", change.sets)] if change.sets else []),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.analysis import call_times, coverage, devices
 from workbench.analysis.time_model import FITTED_ON, describe_fit
 from workbench.records import Check, Outcome, Timing, Verdict, Version
 from workbench.session import Session
+from workbench.session.deciding import describe_settled
 from workbench.session.verifying import LogCheck
 from workbench.views.notebook import view_model
 from workbench.views.plots.error_map import draw_error_map
@@ -266,11 +267,19 @@ def decision_line(session: Session, version: Version) -> MimeBundle:
     return MimeBundle(f"v{version.number} {version.proposal.title}: {decision.participle}{reason}; {now}; {then}")
 
 
-def history(session: Session) -> MimeBundle:
-    """The version tree with verdicts and decisions."""
+def list_settled(session: Session, before: Iterable[Version]) -> list[str]:
+    """What was made since of those of the versions `before` that waited for a decision, a line for each."""
+    return [said for version in before if (said := describe_settled(version, session.version(version.number)))]
+
+
+def history(session: Session, before: Iterable[Version] = ()) -> MimeBundle:
+    """The version tree with verdicts and decisions; above it what a loop made of pending versions that it found
+    (`before`).
+    """
     if not session.versions:
         return MimeBundle("no versions yet: %cutegen generate, or %%cutegen edit")
-    lines, items = [], []
+    lines = list_settled(session, before)
+    items = [f"<div>{html.escape(line)}</div>" for line in lines]
     for row in view_model.version_tree(session.versions):
         mark = {"accepted": "✓", "rejected": "✗", "pending": "?", "accepted in part": "◐"}[row["status"]]
         reason = f" — {row['decision']}" if row["decision"] else ""
@@ -291,7 +300,7 @@ def version_frame(session: Session) -> DataFrame:
 
 def status(session: Session) -> MimeBundle:
     """The state of a session: problem, cases, baseline, best and pending version, warnings."""
-    base, best, pending = session.baseline, session.best, session.pending
+    base, best = session.baseline, session.best
     rows = [
         ["problem", f"{session.problem.name}: {headline(session)}"],
         *(["case", f"{case.name}: {format_shapes(case)}"] for case in session.facts.cases),
@@ -299,7 +308,7 @@ def status(session: Session) -> MimeBundle:
         ["baseline", f"v{base.number} {base.proposal.title}" if base else "none yet"],
         ["best accepted", f"v{best.number} {view_model.verdict_text(best)}" if best else "none yet"],
         *([["note", faster]] if (faster := describe_faster(session)) else []),
-        ["pending", f"v{pending.number}: accept it or reject it" if pending else "nothing"],
+        ["pending", describe_pending(session.versions)],
         ["accept rule", session.accept_rule],
     ]
     rows += [["warning", damage.message] for damage in session.log.store.damage]
@@ -309,6 +318,21 @@ def status(session: Session) -> MimeBundle:
         rows.append(["pinned", "; ".join(session.constraints)])
     text, page = render_table(["what", "now"], rows, f"session {session.name}")
     return MimeBundle(text, html=page)
+
+
+def describe_pending(versions: Iterable[Version]) -> str:
+    """How many versions wait for a decision, and the fastest that is correct, by measured times where there are any."""
+    waiting = [version for version in versions if version.decision is None]
+    if len(waiting) < 2:
+        return f"v{waiting[0].number}: accept it or reject it" if waiting else "nothing"
+    verdicts = [(version.trials[-1].verdict, version) for version in waiting if version.trials]
+    correct = [(found, version) for found, version in verdicts if found.correct and not found.refused and found.time_s]
+    measured = [item for item in correct if item[0].time_provenance == "measured"]
+    found, best = min(measured or correct, key=lambda item: item[0].time_s or 0.0, default=(None, None))
+    which = "none of them is correct with a time"
+    if found is not None and best is not None:
+        which = f"the fastest is v{best.number} ({format_seconds(found.time_s)}, {found.time_provenance})"
+    return f"{len(waiting)} versions; {which}: accept or reject each"
 
 
 def describe_faster(session: Session) -> str:

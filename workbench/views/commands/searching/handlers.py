@@ -16,6 +16,7 @@ from workbench.session.searching.steering import find_node
 from workbench.views.commands.problems import choose_rule, choose_testing
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.search import LiveTree, draw_curve, draw_search_tree, find_rows, summarise
+from workbench.views.text import tables
 from workbench.views.text.mime_bundle import MimeBundle
 
 LIMITS = ("trials", "seconds", "tokens", "usd", "joules")
@@ -60,12 +61,12 @@ def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
     session, live = state.session, LiveTree()
     choose_rule(session, arguments)
     choose_testing(session, arguments)
-    forget = _follow(session, live)
+    forget, before = _follow(session, live), session.versions
     try:
         tree = run_search(session, arguments)
     finally:
         forget()
-    live.end(tree, session.versions)
+    live.end(tree, session.versions, tables.list_settled(session, before))
     return draw_curve(tree, session.versions) if tree.tried else MimeBundle(summarise(tree, session.versions))
 
 
@@ -83,12 +84,12 @@ def _start(session: Session, arguments: Namespace) -> MimeBundle:
     """Start a search in the background; the cell shows its tree, and at its end as it stays."""
     live = LiveTree()
     live.begin()
-    forget = _follow(session, live)
+    forget, before = _follow(session, live), session.versions
 
     def end(_: object) -> None:
         forget()
         with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
-            live.end(session.search_tree(), session.versions)
+            live.end(session.search_tree(), session.versions, tables.list_settled(session, before))
 
     running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))
     running.add_done_callback(end)
