@@ -36,6 +36,10 @@ class Journal:
         """Note an operation of torch: its FLOPs, and the bytes that it read and wrote, computing or copying."""
         self._write(["torch", self.place, name, flops, moved, copied])
 
+    def note_unseen(self, size: int) -> None:
+        """Note bytes that a kernel read, or forward returned, and that were written out of sight."""
+        self._write(["unseen", self.place, size])
+
     def note_launch(self, launch: Launch) -> None:
         """Note a launch that was emulated."""
         self._write(["launch", self.place, *describe_launch(launch)])
@@ -74,6 +78,7 @@ class Notes:
 
     handle: int
     torch: dict[str, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(dict))
+    unseen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     launches: list[list[object]] = field(default_factory=list)
     faults: list[list[object]] = field(default_factory=list)
     broken: bool = False
@@ -105,6 +110,9 @@ class Notes:
                 kernel, flops, moved = rest
                 self.launches.append([_read_text(place), _read_text(kernel), int(flops), int(moved)])
                 is_new = True
+            elif kind == "unseen":
+                is_new = _read_text(place) not in self.unseen
+                self.unseen[place] += int(*rest)
             else:
                 what, message, number = rest
                 texts = [_read_text(one) for one in (place, what, message)]
@@ -131,7 +139,8 @@ class Notes:
         self.drain(1024)
         os.close(self.handle)
         broken = self.broken or bool(self._rest)
-        return {"torch": dict(self.torch), "launches": self.launches, "faults": self.faults, "broken": broken}
+        work = {"torch": dict(self.torch), "unseen": dict(self.unseen)}
+        return {**work, "launches": self.launches, "faults": self.faults, "broken": broken}
 
 
 def _read_text(value: object) -> str:
@@ -164,10 +173,11 @@ def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
     """What torch did in the calls of each trial with the problem's own inputs; trials without any are left out."""
     found = []
     for run in list_runs(job):
-        work = notes["torch"].get(run.place, {})
-        if not work or not _is_strict(run):
+        work, unseen = notes["torch"].get(run.place, {}), notes["unseen"].get(run.place, 0)
+        if not (work or unseen) or not _is_strict(run):
             continue
         calls = len(run.values)
+        results = sum(spec.size_bytes for case in job.facts.cases if case.name == run.case for spec in case.outputs)
         flops, moved = Counter({name: one[0] for name, one in work.items()}), {n: one[1] for n, one in work.items()}
         computing = [name for name in work if moved[name]]
         found.append(
@@ -177,6 +187,7 @@ def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
                 bytes=sum(moved.values()) // calls,
                 copied=sum(one[2] for one in work.values()) // calls,
                 operations=tuple(sorted(computing, key=lambda name: (-flops[name], -moved[name]))[:5]),
+                unseen=unseen / calls / max(results, 1),
             )
         )
     return tuple(found)
