@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from workbench.records import record
 
 START = "0" * 64  # the hash before the first entry
-CHAINED = ("problem", "version", "trial", "decision", "event", "exchange", "profile", "search")
+CHAINED = ("problem", "version", "trial", "decision", "event", "exchange", "profile", "search", "setting")
 TABLE = """
     CREATE TABLE chain (
         position INTEGER PRIMARY KEY, kind TEXT NOT NULL, row INTEGER NOT NULL, digest TEXT NOT NULL,
@@ -130,6 +130,7 @@ LOST = {
     "decision": "; it does not count, decide again",
     "profile": "; it is not shown, profile the version again",
     "search": "; its search is not shown, start another one",
+    "setting": "; nothing of the session is run",
 }
 
 

@@ -33,7 +33,7 @@ from workbench.records import (
     Version,
 )
 from workbench.records.search import SearchEvent
-from workbench.store_schema import MIGRATIONS, TABLES
+from workbench.store_schema import MIGRATIONS, find_foreign, migrate
 from workbench.wire import content_hash, dumps, loads
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Store:
         try:
             self._prepare()
             if hash_chain.has_chain(self.db):
-                self.damage = hash_chain.find_damage(self.db)
+                self.damage = (*hash_chain.find_damage(self.db), *find_foreign(self.db))
         except BaseException as error:
             self.close()
             if isinstance(error, sqlite3.DatabaseError):
@@ -98,7 +98,7 @@ class Store:
             self.db.execute("PRAGMA journal_mode=WAL")
             self.db.execute("PRAGMA synchronous=FULL")
             self.db.execute("PRAGMA foreign_keys=ON")
-            self._migrate(done)
+            migrate(self.db, done)
             self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
@@ -129,21 +129,6 @@ class Store:
         file.write(str(os.getpid()))
         file.flush()
         self._lock_file = file
-
-    def _migrate(self, done: int) -> None:
-        for number, script in enumerate(MIGRATIONS[done:], done + 1):
-            made = [table for table in TABLES if f"CREATE TABLE {table} " in script]
-            guards = "".join(
-                f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} "
-                "BEGIN SELECT RAISE(ABORT, 'append-only'); END;"
-                for table in made
-                for verb in ("UPDATE", "DELETE")
-            )
-            self.db.executescript(f"BEGIN IMMEDIATE; {script} {guards}")
-            if script is hash_chain.TABLE:
-                hash_chain.append_all(self.db)
-            self.db.execute(f"PRAGMA user_version={number}")
-            self.db.execute("COMMIT")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -197,16 +182,15 @@ class Store:
             return hash_chain.has_chain(self.db) and hash_chain.holds_head(self.db, head)
 
     def set_meta(self, values: Meta) -> None:
-        """Set named JSON values (the only table that is not append-only)."""
+        """Append named JSON values. The last of each name holds."""
         with self._transaction() as db:
-            db.executemany(
-                "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value",
-                [(key, json.dumps(value)) for key, value in values.items()],
-            )
+            for key, value in values.items():
+                self._insert(db, "setting", {"key": key, "value": json.dumps(value)})
 
     def meta(self) -> Meta:
         """All named values."""
-        return cast(Meta, {key: json.loads(value) for key, value in self._select("SELECT key, value FROM meta")})
+        table = "setting ORDER BY id" if self._has_table("setting") else "meta"
+        return cast(Meta, {key: json.loads(value) for key, value in self._select(f"SELECT key, value FROM {table}")})
 
     def add_problem(self, problem: Problem, facts: Facts) -> None:
         """Append the session's problem and its facts."""

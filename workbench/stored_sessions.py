@@ -31,7 +31,7 @@ def open_store(folder: Path, *, write: bool, given: bool) -> tuple[Store, str]:
     if not own:
         store.refusal = why_not_run(folder)
         return store, store.refusal
-    changed = [one.message for one in store.damage if one.kind == "problem"]
+    changed = [one.message for one in store.damage if one.kind in ("problem", "setting", "schema")]
     return store, f"{folder.name}: {changed[0]}; nothing of it is run, restore it from a copy" if changed else ""
 
 
@@ -108,7 +108,7 @@ def trust_session(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> str:
-    """What a stored session is and what would run if it were worked on. Nothing of it is run."""
+    """What a stored session is and what would run if it were worked on, in one line. Nothing of it is run."""
     check_files(folder)
     store = _open(folder, write=False)
     with reading(store):
@@ -124,7 +124,7 @@ def describe(folder: Path) -> str:
         f"prompts in its folder: {', '.join(prompts)}" if prompts else "",
         f"the language model in its log is at {address}" if address else "",
     ]
-    return "; ".join(filter(None, lines))
+    return " ".join("; ".join(filter(None, lines)).split())
 
 
 @record

@@ -148,6 +148,7 @@ def require(path: Path, digest: str, what: str, *, given: bool = False) -> None:
     """
     if is_trusted(path, digest):
         return
+    what = " ".join(what.split())  # its names cannot look like a question of their own
     if given or ask(f"{what}\nIt is not your own. Trust it, and run this code?"):
         trust(path, digest)
         return

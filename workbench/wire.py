@@ -22,7 +22,14 @@ T = TypeVar("T")
 def _converter() -> JsonConverter:
     from cattrs.preconf.json import make_converter
 
-    return make_converter(forbid_extra_keys=False)
+    made = make_converter(forbid_extra_keys=False)
+    made.register_structure_hook(str, lambda value, _: replace_surrogates(str(value)))
+    return made
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with "?" for lone surrogates, which a JSON escape can name and no terminal and no file takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def prepare_conversion(*kinds: type) -> None:

@@ -90,6 +90,16 @@ def test_torchs_share_of_the_work(
     assert len(integrity.doubts(elsewhere, None, None, own)) == bool(said)
 
 
+@pytest.mark.parametrize(("unseen", "said"), [(0.0, ""), (0.25, ""), (0.3, "30%"), (3.0, "100%")])
+def test_results_that_were_written_out_of_sight(unseen: float, said: str) -> None:
+    items = [TorchWork(case=case, flops=0, bytes=0, copied=0, unseen=unseen / n) for n, case in enumerate("ab", 1)]
+    outcome = Outcome(executor="emulator", arch="sm_80", device="H200", launches=(BUSY,), torch_work=tuple(items))
+    found = integrity.doubts(replace(outcome, checks=(CHECK,)), None, None)
+    assert len(found) == bool(said) and said in "".join(found)
+    assert [integrity.find_code(doubt) for doubt in found] == ["unseen_writer"] * bool(said)
+    assert not said or "(case a)" in found[0]
+
+
 @pytest.mark.parametrize(
     ("flops", "moved", "parts", "operation", "said"),
     [

@@ -50,7 +50,7 @@ def test_a_cheat_is_not_accepted(one: Cheat) -> None:
     verdict = evaluate.evaluate(job, EmulatorExecutor()).verdict
     assert find_end(verdict) in one.ends, verdict
     if verdict.failure is not None:
-        assert verdict.failure.message and "\n" not in verdict.failure.message
+        assert verdict.failure.message.encode() and "\n" not in verdict.failure.message
 
 
 def test_the_gates_page_counts_the_corpus() -> None:

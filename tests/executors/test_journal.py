@@ -36,7 +36,9 @@ def write(place: str, *raw: bytes) -> Json:
     journal.note_torch("clone", 0, 0, 5)
     journal.note_launch(LAUNCH)
     for text in raw:
-        os.write(handle, text)
+        for at in range(0, len(text), 1 << 15):
+            os.write(handle, text[at : at + (1 << 15)])
+            notes.drain()
     os.close(handle)
     return notes.close()
 
@@ -76,6 +78,9 @@ def test_a_fault_counts_unless_the_inputs_of_the_trial_may_be_refused(job: Job) 
         b'["torch", "x", "add", -1, 0, 0]\n',
         b'["torch", "x", "add", 1e400, 0, 0]\n',
         b'["torch", "x", "add"]\n',
+        b'["launch", "x", "k", Infinity, 1]\n',
+        b'["torch", "x", "\\ud800", 1, 0, 0]\n',
+        b"".join(b'["torch", "x", "%d%s", 1, 0, 0]\n' % (n, b"a" * 4000) for n in range(5000)),
         b'{"a": 1}\n',
         b"[" * 100_0 + b"\n",
         b'["launch", "x"]\n',

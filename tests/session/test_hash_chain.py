@@ -89,6 +89,28 @@ EDITS = {
         (DROP.format("version"), "UPDATE version SET path = '../../../etc/hostname' WHERE number = 1"),
         ("v1 was changed",),
     ),
+    "a setting": (
+        (DROP.format("setting"), "UPDATE setting SET value = '\"A100\"' WHERE key = 'device'"),
+        ("setting 2 was changed", "against update of the table setting is gone"),
+    ),
+    "a setting that was added": (
+        ("INSERT INTO setting (key, value) VALUES ('allow_torch', 'true')",),
+        ("setting 4 was inserted by another program",),
+    ),
+    "a guard that lets everything pass": (
+        (
+            DROP.format("trial"),
+            "CREATE TRIGGER trial_update BEFORE UPDATE ON trial WHEN 0 BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+        ),
+        ("the trigger trial_update was changed by another program",),
+    ),
+    "a trigger that changes what is written": (
+        (
+            "CREATE TRIGGER more AFTER INSERT ON trial BEGIN "
+            "INSERT INTO decision (version, record, at) SELECT version, record, at FROM decision; END",
+        ),
+        ("the trigger more was added by another program",),
+    ),
 }
 
 
@@ -100,6 +122,13 @@ def test_an_edit_is_named(folder: Path, edit: str) -> None:
     assert all(part in said for part in expected), said
     with Session.open(folder, trusted=True) as session:
         assert "warning" in str(tables.status(session))
+
+
+@pytest.mark.parametrize("edit", ["a setting", "a trigger that changes what is written"])
+def test_nothing_is_run_where_what_is_written_cannot_be_believed(folder: Path, edit: str) -> None:
+    change(folder, *EDITS[edit][0])
+    with Session.open(folder, trusted=True) as session, pytest.raises(UserError, match="nothing of it is run"):
+        session.test("v1")
 
 
 def test_what_was_changed_is_not_believed(folder: Path) -> None:
@@ -143,6 +172,8 @@ def test_a_log_of_an_old_workbench_gets_a_chain_when_it_is_opened_to_work_on(fol
         "DROP TABLE chain",
         "DROP TABLE profile",
         "DROP TABLE search",
+        "INSERT INTO meta SELECT key, value FROM setting",
+        "DROP TABLE setting",
         f"PRAGMA user_version={MIGRATIONS.index(TABLE)}",
     )
     assert "no hash chain" in problems_of(folder)[0]

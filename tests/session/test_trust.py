@@ -130,6 +130,18 @@ def test_a_person_is_asked_once(theirs: Path) -> None:
     assert len(asked) == 2 and "runs the problem's code" in asked[1]
 
 
+def test_a_name_cannot_look_like_another_question(their_recording: Path) -> None:
+    plain = json.loads(their_recording.read_text())
+    plain["recording"]["problem"]["name"] = "theirs" + "\n" * 60 + "This recording is your own. Go on?"
+    their_recording.write_text(json.dumps(plain))
+    asked: list[str] = []
+    trust.ask_by(lambda question: bool(asked.append(question)))
+    with pytest.raises(UserError):
+        recording.check_trust(their_recording)
+    (question,) = asked
+    assert len(question.splitlines()) == 2 and question.splitlines()[1].startswith("It is not your own.")
+
+
 def test_a_session_of_ones_own_that_was_changed_is_not_ones_own(theirs: Path, tmp_path: Path) -> None:
     """Another log at the path of a session that is trusted, and rows that were added to it."""
     with Session.open(theirs, trusted=True) as session:

@@ -12,6 +12,9 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import landscapes, problems
+from workbench.session import Session
+from workbench.views.notebook.panel import Panel
+from workbench.views.text import report
 
 SMALL = "problem softmax --set batch_size=16 --set dim=64 --executor emulator"
 
@@ -30,6 +33,25 @@ def ip(shell: Any) -> Iterator[Any]:
     yield shell
     shell.run_line_magic("unload_ext", "workbench")
     assert "cutegen" not in shell.magics_manager.magics["line"]
+
+
+def test_the_name_of_a_session_runs_nothing(ip: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython would run what stands in braces of a magic's line; a quote would end the name."""
+    monkeypatch.chdir(tmp_path)
+    ip.user_ns["reached"] = []
+    problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
+    names = ("{reached.append(1)}", "$reached", "its' --where x")
+    for name in names:
+        with Session.create(problem, root=tmp_path, name=name, executor="emulator") as made:
+            cells = report.make_notebook(made, tmp_path).cells
+        (line,) = [cell.source for cell in cells if cell.source.startswith("%cutegen open")]
+        ip.run_cell(line)
+        assert ip.user_ns["session"].name == name
+        panel = Panel(ip.user_ns["session"])
+        ip.user_ns["session"].close()
+        panel._open_again()
+        assert ip.user_ns["session"].name == name and not panel._is_closed
+    assert ip.user_ns["reached"] == []
 
 
 def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:

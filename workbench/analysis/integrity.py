@@ -12,6 +12,9 @@ TORCH_DOUBT, TORCH_LIMIT = 0.05, 0.5
 # shares of a problem's work under which its kernels leave a doubt: of the bytes, and of the FLOPs. The kernels of
 # tests/corpus/honest move 1.0 of the bytes or more and do 0.9 of the FLOPs or more; fewer FLOPs may be saved (inferred)
 KERNEL_BYTES, KERNEL_FLOPS = 0.5, 0.05
+# share of the results' bytes up to which memory that neither a kernel nor torch wrote in sight leaves no doubt: tables
+# that numpy made may be read (inferred)
+UNSEEN = 0.25
 # operations that a kernel may do without FLOPs: by comparing and selecting
 COMPARISONS = frozenset(
     [
@@ -77,6 +80,7 @@ CODES = (
     ("torch moved ", "torch_share"),
     ("the kernels did ", "kernel_share"),
     ("the kernels moved ", "kernel_share"),
+    ("written out of sight", "unseen_writer"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
@@ -96,7 +100,8 @@ def doubts(
     share = _torch_share(outcome, work)
     by_torch = [share.sentence] if share is not None else []
     by_kernels = [] if share is not None else _kernel_doubts(outcome, work, operations)
-    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch, *by_kernels)
+    by_others = _unseen_doubts(outcome)
+    return (*_time_doubts(outcome, bound, seconds), *_output_doubts(outcome), *by_torch, *by_kernels, *by_others)
 
 
 @record
@@ -178,6 +183,17 @@ def _kernel_doubts(outcome: Outcome, work: Sequence[Work], operations: Sequence[
         share = moved / own.least_bytes
         return [f"the kernels moved {share:.1%} of the problem's bytes (case {own.case}), and torch not the rest"]
     return []
+
+
+def _unseen_doubts(outcome: Outcome) -> list[str]:
+    """That much of a result, or as much of what the kernels read, was written by what nobody saw."""
+    most = max(outcome.torch_work, key=lambda item: item.unseen, default=None)
+    if most is None or most.unseen <= UNSEEN:
+        return []
+    return [
+        f"written out of sight, by numpy, a thread, a custom operator or native code: {min(most.unseen, 1):.0%} of the"
+        f" results' bytes (case {most.case}), returned or read by the kernels"
+    ]
 
 
 def task_doubts(degeneracies: Sequence[Degeneracy]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -183,7 +183,8 @@ class Emulation:
     def _run(self, machine: Machine, request: GridRequest, arguments: Arguments, dependent: bool, stream: int) -> None:
         order = self._order_launch(machine, request, stream, dependent)
         try:
-            launch = machine.run(request, self.global_memory(arguments), order)
+            with self._follow_origins(arguments):
+                launch = machine.run(request, self.global_memory(arguments), order)
         except EmulationFault as fault:
             self.faults.append(self._explain_fault(fault))
             if self.note_fault is not None:
@@ -195,6 +196,17 @@ class Emulation:
         self.gpu.clock_s += roofline_seconds(launch, self.gpu.device)
         if launch.printed:
             sys.stdout.write(launch.printed)  # a GPU's printf goes to standard output too
+
+    def _follow_origins(self, arguments: Arguments) -> AbstractContextManager[None]:
+        """Follow which storages the launch writes, if that is followed."""
+        if self.watch.origins is None:
+            return nullcontext()
+        reached = [
+            (found.start, found.size)
+            for found in self.tags.alive_ranges()
+            if arguments.views_in_range(found.start, found.size)[0] or arguments.may_reach(found.start)
+        ]
+        return self.watch.origins.follow_launch(reached)
 
     def _explain_fault(self, fault: EmulationFault) -> EmulationFault:
         """Turns an out-of-bounds fault into one about host memory or freed memory where that is the cause."""

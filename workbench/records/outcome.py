@@ -143,6 +143,7 @@ class TorchWork:
     bytes: int  # read and written by operations that compute
     copied: int  # read and written by copies: casts, cat, padding
     operations: tuple[str, ...] = ()  # ATen names, most work first
+    unseen: float = 0.0  # bytes that were written out of sight and that kernels read or forward returned, over results
 
 
 @record

@@ -71,10 +71,11 @@ def load(name: str | Path) -> Recording:
 
 
 def describe_recording(name: str | Path) -> str:
-    """What a recording is, and what playing it would run."""
+    """What a recording is, and what playing it would run, in one line."""
     found = load(name)
+    title = " ".join(found.problem.name.split())
     return (
-        f"{name} is a recording with {len(found.steps)} versions of the problem {found.problem.name}; "
+        f"{name} is a recording with {len(found.steps)} versions of the problem {title}; "
         f"playing it runs the problem's code ({len(found.problem.source.splitlines())} lines) and theirs"
     )
 

@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.emulator.arrays import Array
+from workbench.emulator.origins import Origins, storage_range
 from workbench.errors import NotEmulated
 
 DEVICE_TYPE_OFFSET = 8  # DLTensor: void* data; DLDevice {int32 device_type; int32 device_id}
@@ -43,12 +44,6 @@ def mark_capsule_cuda(capsule: object) -> None:
     ctypes.cast(start + DEVICE_TYPE_OFFSET, ctypes.POINTER(ctypes.c_int32))[0] = DL_CUDA
 
 
-def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address and size in bytes of the whole storage behind a tensor."""
-    storage = torch.Tensor.untyped_storage(tensor)  # a candidate may have replaced the instance's
-    return storage.data_ptr(), storage.nbytes()
-
-
 class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
     """Watches torch.empty and its relatives: fills their memory with poison (NaN or the largest integer), and treats it
     as unwritten until a kernel or torch writes it.
@@ -59,6 +54,7 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.capturing: Mapping[int, object] = {}
+        self.origins: Origins | None = None
         self.shadows: dict[int, tuple[weakref.ref[torch.UntypedStorage], Array, int]] = {}
 
     @classmethod
@@ -76,7 +72,15 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         name = function._schema.name
         if self.capturing and name not in EMPTY and not function.is_view:
             raise NotEmulated(CAPTURED.format(name))
-        result = function(*args, **(kwargs or {}))
+        if self.origins is None:
+            return self._run(function, args, kwargs or {})
+        made: list[object] = []
+        with self.origins.follow_operation(function, args, kwargs or {}, made):
+            made.append(self._run(function, args, kwargs or {}))
+        return made[0]
+
+    def _run(self, function: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        name, result = function._schema.name, function(*args, **kwargs)
         if name in EMPTY and isinstance(result, torch.Tensor) and result.device.type == "cpu":
             self._poison(result)
             return result

@@ -91,7 +91,7 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
             failure=failure or (find_unlike(job, notes, launches) if notes else None),
             builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
             launches=launches,
-            unmapped_parameters=tuple(reply["unmapped"]),
+            unmapped_parameters=from_plain(reply["unmapped"], tuple[str, ...]),
             refusals=tuple(from_plain(item, Refusal) for item in reply["refusals"]),
             torch_work=sum_torch_work(job, notes) if notes else (),
             phases=_read_phases(reply["phases"]),

@@ -1,8 +1,9 @@
-"""What a candidate's process notes while it runs, line by line in a pipe to the worker server.
+"""What a candidate's process notes while it runs, line by line in a socket to the worker server.
 
-What is in the pipe cannot be taken back: a candidate that finds the objects which count in its process (through frames,
-the garbage collector, torch's stack of modes) can change them, but not what they noted before. It can neither close the
-pipe nor put another file in its place (seccomp.py). It can add lines: a launch that never was, more work of torch.
+What was sent cannot be taken back: a candidate that finds the objects which count in its process (through frames, the
+garbage collector, torch's stack of modes) can change them, but not what they noted before. It can neither close the
+socket nor put another file in its place (seccomp.py), nor open its other end, as it could that of a pipe in
+/proc/self/fd. It can add lines: a launch that never was, more work of torch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from workbench.executors.jobs.trials import NOT_FINITE, REFUSABLE, Run, list_run
 from workbench.records import Failure, Job, Launch, TorchWork
 from workbench.wire import Json
 
-LINE_BYTES, LAUNCHES, NAMES = 4096, 100_000, 10_000  # limits of what is kept
+LINE_BYTES, LAUNCHES, NAMES = 4096, 100_000, 10_000  # limits of what is kept, and of a line that has not ended
+KEPT_BYTES = 16 << 20  # limit of all lines that are kept; one of 100,000 launches of a kernel takes about 60
 CHUNK = 1 << 16
 UNREADABLE = "what the candidate's process noted of its launches cannot be read"
 
@@ -33,6 +35,10 @@ class Journal:
     def note_torch(self, name: str, flops: int, moved: int, copied: int) -> None:
         """Note an operation of torch: its FLOPs, and the bytes that it read and wrote, computing or copying."""
         self._write(["torch", self.place, name, flops, moved, copied])
+
+    def note_unseen(self, size: int) -> None:
+        """Note bytes that a kernel read, or forward returned, and that were written out of sight."""
+        self._write(["unseen", self.place, size])
 
     def note_launch(self, launch: Launch) -> None:
         """Note a launch that was emulated."""
@@ -68,14 +74,16 @@ def _writer(handle: int | None) -> Callable[[Sequence[object]], None]:
 
 @dataclass(slots=True)
 class Notes:
-    """The server's side: reads the pipe `handle`, and sums up what it can trust no more than any text."""
+    """The server's side: reads the socket `handle`, and sums up what it can trust no more than any text."""
 
     handle: int
     torch: dict[str, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(dict))
+    unseen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     launches: list[list[object]] = field(default_factory=list)
     faults: list[list[object]] = field(default_factory=list)
     broken: bool = False
     _rest: bytes = b""
+    _kept: int = 0  # bytes
 
     def drain(self, chunks: int = 16) -> None:
         """Read what is there, at most so many chunks."""
@@ -97,30 +105,49 @@ class Notes:
             kind, place, *rest = json.loads(line)
             if kind == "torch":
                 name, *counts = rest
-                self._add_work(str(place), str(name), counts)
+                is_new = self._add_work(_read_text(place), _read_text(name), counts)
             elif kind == "launch":
                 kernel, flops, moved = rest
-                self.launches.append([str(place), str(kernel), int(flops), int(moved)])
+                self.launches.append([_read_text(place), _read_text(kernel), int(flops), int(moved)])
+                is_new = True
+            elif kind == "unseen":
+                is_new = _read_text(place) not in self.unseen
+                self.unseen[place] += int(*rest)
             else:
                 what, message, number = rest
-                self.faults.append([str(place), str(what), str(message), None if number is None else int(number)])
-            self.broken = len(self.launches) + len(self.faults) > LAUNCHES
-        except (ValueError, TypeError, RecursionError):
+                texts = [_read_text(one) for one in (place, what, message)]
+                self.faults.append([*texts, None if number is None else int(number)])
+                is_new = True
+            self._kept += len(line) if is_new else 0
+            self.broken = len(self.launches) + len(self.faults) > LAUNCHES or self._kept > KEPT_BYTES
+        except (ValueError, TypeError, OverflowError, RecursionError):
             self.broken = True
 
-    def _add_work(self, place: str, name: str, counts: Sequence[object]) -> None:
+    def _add_work(self, place: str, name: str, counts: Sequence[object]) -> bool:
+        """Add work of torch; whether the operation is the first of this name in the trial."""
         flops, moved, copied = (int(str(count)) for count in counts)
         if min(flops, moved, copied) < 0 or len(self.torch) > NAMES or len(self.torch[place]) > NAMES:
             raise ValueError(counts)
-        held = self.torch[place].setdefault(name, [0, 0, 0])
+        found = self.torch[place]
+        is_new = name not in found
+        held = found.setdefault(name, [0, 0, 0])
         held[0], held[1], held[2] = held[0] + flops, held[1] + moved, held[2] + copied
+        return is_new
 
     def close(self) -> Json:
-        """Read the rest, close the pipe, and return everything as plain data."""
+        """Read the rest, close the socket, and return everything as plain data."""
         self.drain(1024)
         os.close(self.handle)
         broken = self.broken or bool(self._rest)
-        return {"torch": dict(self.torch), "launches": self.launches, "faults": self.faults, "broken": broken}
+        work = {"torch": dict(self.torch), "unseen": dict(self.unseen)}
+        return {**work, "launches": self.launches, "faults": self.faults, "broken": broken}
+
+
+def _read_text(value: object) -> str:
+    """The value as text. Raises `ValueError` for lone surrogates, which no terminal and no file takes."""
+    text = str(value)
+    text.encode()
+    return text
 
 
 def find_unlike(job: Job, notes: Json, launches: Sequence[Launch]) -> Failure | None:
@@ -146,10 +173,11 @@ def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
     """What torch did in the calls of each trial with the problem's own inputs; trials without any are left out."""
     found = []
     for run in list_runs(job):
-        work = notes["torch"].get(run.place, {})
-        if not work or not _is_strict(run):
+        work, unseen = notes["torch"].get(run.place, {}), notes["unseen"].get(run.place, 0)
+        if not (work or unseen) or not _is_strict(run):
             continue
         calls = len(run.values)
+        results = sum(spec.size_bytes for case in job.facts.cases if case.name == run.case for spec in case.outputs)
         flops, moved = Counter({name: one[0] for name, one in work.items()}), {n: one[1] for n, one in work.items()}
         computing = [name for name in work if moved[name]]
         found.append(
@@ -159,6 +187,7 @@ def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
                 bytes=sum(moved.values()) // calls,
                 copied=sum(one[2] for one in work.values()) // calls,
                 operations=tuple(sorted(computing, key=lambda name: (-flops[name], -moved[name]))[:5]),
+                unseen=unseen / calls / max(results, 1),
             )
         )
     return tuple(found)

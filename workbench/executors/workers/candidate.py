@@ -7,7 +7,7 @@ import math
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from workbench.emulator import EmulationFault
 from workbench.emulator.emulation import Emulation
 from workbench.emulator.hook import emulated
+from workbench.emulator.origins import Origins
 from workbench.executors.jobs.exchange import read_values, write_outputs
 from workbench.executors.jobs.journal import Journal
 from workbench.executors.jobs.replaced import remember_functions
@@ -89,7 +90,7 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
     reply["refusals"] = []
     source_file = source_path(folder)
     stage: Stage = "import"
-    find_replaced = remember_functions()
+    find_replaced, origins = remember_functions(), Origins(journal.note_unseen)
     others = ""  # numbers given to forward
     try:
         start = time.perf_counter()
@@ -103,7 +104,7 @@ def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None
         else:
             for run in list_runs(job):
                 journal.place, others = run.place, name_numbers(job.facts, run.case)
-                _run_trial(job, folder, module, run, reply, find_replaced, journal)
+                _run_trial(job, folder, module, run, reply, find_replaced, journal, origins)
         check_untouched(find_replaced)
     except BaseException as error:  # whatever a candidate raises is its failure
         reply["failure"] = explain_failure(error, source_file, stage)
@@ -139,6 +140,7 @@ def _run_trial(
     reply: Json,
     find_replaced: Callable[[], str],
     journal: Journal,
+    origins: Origins,
 ) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     given, first = folder / "given", not reply["trials"]
@@ -166,6 +168,7 @@ def _run_trial(
         torch.no_grad(),
     ):
         try:
+            emulation.watch.origins = origins
             model = loading.build_model(
                 module, "ModelNew", job.problem, init_from=problem_module, changed=effects.list_returned(job.facts)
             )
@@ -173,15 +176,18 @@ def _run_trial(
             if run.repeats:
                 _sample_law(job, folder, (module, problem_module), (reference, model), calls[0], run, reply, emulation)
                 return
+            pairs = loading.pair_parameters(reference, model)
             for inputs in usual:  # what it keeps of these numbers shows in the calls below
+                _begin_call(origins, counted, model, pairs, inputs)
                 model(*inputs)
                 loading.copy_parameters(reference, model)
-            watch = effects.Watch(reference, model, loading.pair_parameters(reference, model))
+            watch = effects.Watch(reference, model, pairs)
             values: list[torch.Tensor] = []
             kept: list[Launch] = []  # of the first call
             returned = Returned()
             for inputs in calls:
                 watch.before(inputs)
+                _begin_call(origins, counted, model, pairs, inputs)
                 loading.seed_generators(effects.generator_seed(inputs))
                 with counted:
                     output = model(*inputs)
@@ -189,11 +195,13 @@ def _run_trial(
                     raise emulation.faults[0]
                 check_untouched(find_replaced)
                 kept = kept or list(emulation.launches)
-                found = validate(
-                    job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)
-                )
+                with counted:  # a container's methods are the candidate's
+                    found = validate(
+                        job, run.case, output, emulation.watch.count_unwritten_bytes, any_strides=bool(run.layout)
+                    )
+                origins.check_results(found)
+                values += [value.clone() for value in found]  # before more of the candidate's methods run
                 returned.check(found, (*loading.state_of(model).values(), *inputs), run.case)
-                values += found if len(calls) == 1 else [value.clone() for value in found]
                 watch.after(inputs)
         except Exception as error:
             if not _may_refuse(run, error, bool(emulation.launches), source_path(folder)):
@@ -210,6 +218,15 @@ def _run_trial(
         reply["builds"] = plain_builds(emulation, job)
     watch.write(folder / "scratch" / effects.EFFECTS / run.place)
     write_outputs(folder / "scratch" / OUTPUTS / run.place, values)
+
+
+def _begin_call(
+    origins: Origins, counted: ComputeCount, model: torch.nn.Module, pairs: Mapping[str, str], inputs: list[Any]
+) -> None:
+    """Mark what a call is given: the inputs, and the state that the reference has too."""
+    with counted:  # a model's methods are the candidate's
+        state = loading.state_of(model)
+    origins.begin_call([*inputs, *(state[name] for name in pairs.values() if name in state)])
 
 
 def _sample_law(

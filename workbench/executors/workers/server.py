@@ -69,7 +69,7 @@ def fork_job(request: Json, connection: int | None = None) -> Child:
     """
     out_read, out_write = os.pipe()
     status_read, status_write = os.pipe()
-    notes_read, notes_write = os.pipe()
+    notes_read, notes_write = (end.detach() for end in socket.socketpair())  # not a pipe: see jobs/journal.py
     pid = os.fork()
     if pid == 0:
         try:

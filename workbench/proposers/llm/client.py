@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 from workbench.errors import LlmError
 from workbench.proposers.llm.budget import Budget
 from workbench.proposers.llm.endpoint import TOO_LONG, Endpoint, http_status
-from workbench.proposers.llm.replies import ReplyParts, Usage, replace_surrogates
+from workbench.proposers.llm.replies import ReplyParts, Usage
 from workbench.proposers.llm.request import Dropped, NotStreamed, Request
 from workbench.proposers.llm.settings import Key, Settings
 from workbench.records import Message, Reply, ToolCall, record
+from workbench.wire import replace_surrogates
 
 TICK_S = 0.1
 MOST_CHARACTERS = 16_000_000  # a longer reply is taken as one that never ends

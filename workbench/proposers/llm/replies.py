@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from workbench.records import ToolCall, record
+from workbench.wire import replace_surrogates
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
@@ -83,11 +84,6 @@ class ReplyParts:
         self.text.append(piece)
         self.length += len(piece)
         return piece
-
-
-def replace_surrogates(text: str) -> str:
-    """The text without surrogates, which a JSON escape can contain but a file cannot."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def chunk_usage(chunk: ChatCompletionChunk) -> Usage | None:

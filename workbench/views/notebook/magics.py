@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from workbench.errors import UserError, WorkbenchError
 from workbench.records import Event
@@ -82,6 +82,7 @@ class CutegenMagics(Magics):  # type: ignore[misc]
         if event.kind in ("note", "stopped"):
             self.last_note = event.message
 
+    @no_var_expand  # type: ignore[untyped-decorator]  # IPython would run what stands in braces in a session's name
     @line_cell_magic  # type: ignore[untyped-decorator]
     def cutegen(self, line: str, cell: str | None = None) -> object:
         """Step the generate-test-refine loop: %cutegen help lists the commands."""

@@ -7,6 +7,7 @@ same cell, so a reopened notebook shows them without a kernel. The front end is 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sqlite3
 import threading
 from collections import deque
@@ -106,7 +107,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         try:
             session = self._find_opened(shell.user_ns.get("session") if shell is not None else None)
             if session is None and shell is not None and "cutegen" in shell.magics_manager.magics["line"]:
-                shell.run_line_magic("cutegen", f'open "{self._folder}"')
+                shell.run_line_magic("cutegen", f"open {shlex.quote(str(self._folder))}")
                 session = shell.user_ns["session"]
             elif session is None:
                 session = self._opened = Session.open(self._folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,7 +186,7 @@ def make_notebook(session: Session, folder: Path) -> NotebookNode:
 
     add_code("%load_ext workbench")
     path = " ".join(os.path.relpath(session.folder, folder).split())  # one line: a cell is code
-    add_code(f"%cutegen open {path}", tables.status(session))
+    add_code(f"%cutegen open {shlex.quote(path)}", tables.status(session))
     for version, parent in _versions_with_parents(session):
         title = escape_markdown(" ".join(version.proposal.title.split()))
         cells.append(

@@ -1,0 +1,89 @@
+"""Memory that numpy or native code wrote is told from what operations of torch and kernels wrote."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.emulator.host.dlpack import AllocationWatch
+from workbench.emulator.origins import Origins, storage_range
+
+Step = Callable[[torch.Tensor], torch.Tensor]
+
+
+def count_unseen(step: Step) -> int:
+    """The bytes of a result of 400 bytes that were not written in sight."""
+    noted: list[int] = []
+    watch = AllocationWatch()
+    watch.origins = Origins(noted.append)
+    x = torch.arange(100.0)
+    with watch:
+        watch.origins.begin_call([x])
+        watch.origins.check_results([step(x)])
+    return sum(noted)
+
+
+def write(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.numpy()[3:] = 7
+    return tensor
+
+
+def move(tensor: torch.Tensor) -> torch.Tensor:
+    ctypes.memset(tensor.data_ptr(), 1, 8)
+    return tensor
+
+
+IN_SIGHT: dict[str, Step] = {
+    "an input": lambda x: x,
+    "computed": lambda x: (x + 1).relu(),
+    "a part of it": lambda x: (x + 1)[10:20],
+    "in place": lambda x: x.clone().mul_(2).clamp_(min=0),
+    "by out=": lambda x: torch.add(x, 1, out=torch.empty_like(x)),
+    "numpy's memory, filled by torch": lambda x: torch.from_numpy(np.empty(100, np.float32)).copy_(x),
+    "a scalar of Python": lambda x: torch.full_like(x, 2.0) * torch.tensor(3.0),
+    "several results": lambda x: x.sort()[0],
+    "a list of tensors": lambda x: torch._foreach_add([x, x], 1.0)[1],
+}
+OUT_OF_SIGHT: dict[str, Step] = {
+    "numpy's": lambda x: torch.from_numpy(x.numpy() + 1),
+    "copied from numpy's": lambda x: torch.from_numpy(x.numpy() + 1).clone(),
+    "computed from numpy's": lambda x: x * torch.from_numpy(x.numpy() + 1),
+    "numpy in a result": lambda x: write(x + 1),
+    "numpy before an operation in place": lambda x: write(x + 1).add_(0),
+    "numpy before a part is replaced": lambda x: write(torch.zeros_like(x)).index_fill_(0, torch.tensor([0]), 1),
+    "native code": lambda x: move(x + 1),
+    "numbers of Python": lambda x: torch.tensor((x + 1).tolist()),
+    "by out= of numpy's": lambda x: torch.add(x, torch.from_numpy(x.numpy() + 1), out=torch.empty_like(x)),
+}
+
+
+@pytest.mark.parametrize("name", IN_SIGHT)
+def test_in_sight(name: str) -> None:
+    assert count_unseen(IN_SIGHT[name]) == 0
+
+
+@pytest.mark.parametrize("name", OUT_OF_SIGHT)
+def test_out_of_sight(name: str) -> None:
+    assert count_unseen(OUT_OF_SIGHT[name]) == 400
+
+
+def test_a_launch_fills_memory_of_any_origin_and_only_reads_what_it_does_not_change() -> None:
+    noted: list[int] = []
+    origins = Origins(noted.append)
+    given, filled, known = (torch.from_numpy(np.zeros(100, np.float32)) for _ in range(3))
+    origins.begin_call([known])
+    ranges = [storage_range(value) for value in (given, filled, known)]
+    for _ in range(2):  # counted once
+        with origins.follow_launch(ranges):
+            filled += 1
+    assert noted == [400]
+    origins.check_results([filled, known])
+    assert noted == [400]
+    origins.begin_call([])
+    with origins.follow_launch(ranges[:1]):
+        pass
+    assert noted == [400, 400]
