@@ -34,6 +34,19 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.randn(64, 128), 100]
 """
+UNSCALE = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, grad, scale: float):
+        found = grad.abs().max()
+        grad.mul_(scale)
+        return found
+
+
+def get_inputs():
+    return [torch.randn(512, 256), 0.25]
+"""
 CANDIDATE = """import cutlass
 import cutlass.cute as cute
 import torch
@@ -115,6 +128,14 @@ def test_a_number_that_an_instance_keeps_from_its_first_call_is_found() -> None:
 def test_a_kept_number_may_be_written_in_and_is_named() -> None:
     verdict = judge(PROBLEM, "cutlass.Float32(0.1)", keep=("alpha",))
     assert verdict.correct and "forward's argument alpha was only tested at 0.1" in verdict.untested
+
+
+def test_a_number_that_only_changes_an_input_is_found() -> None:
+    head = "found = x.abs().max()\n        x.mul_({})\n        return found"
+    assert judge(UNSCALE, "1.0", head.format("number")).correct
+    verdict = judge(UNSCALE, "1.0", head.format("0.25"))
+    assert not verdict.correct and verdict.failure is not None
+    assert "is the number written into the kernel?" in verdict.failure.message
 
 
 def test_what_is_wrong_at_every_number_is_not_called_written_in() -> None:

@@ -119,6 +119,35 @@ def test_numbers_inside_of_arguments() -> None:
 
 
 @pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        (
+            "def forward(self, grad, scale: float):\nfound = grad.abs().max()\ngrad.mul_(scale)\nreturn found",
+            "[torch.randn(64, 64), 0.25]",
+        ),
+        (
+            "def forward(self, grads, scale: float):\nnorm = torch.stack([g.norm() for g in grads]).norm()\n"
+            "for g in grads:\n    g.mul_(torch.clamp(scale / (norm + 1e-6), max=1.0))\nreturn norm",
+            "[[torch.randn(64, 32), torch.randn(32)], 1.0]",
+        ),
+    ],
+)
+def test_what_an_input_becomes_shows_a_number_too(forward: str, inputs: str) -> None:
+    assert len(find(inspect(forward, inputs), "scale").others) == 2
+
+
+def test_a_step_that_only_another_rate_makes_visible_is_varied() -> None:
+    forward = (
+        "def forward(self, p, m, g, step: int, lr: float):\nm.lerp_(g, 0.1)\n"
+        "p.sub_(m * (lr / (1 - 0.9**step)))\nreturn None"
+    )
+    facts = inspect(forward, "[torch.randn(4096), torch.randn(4096), torch.randn(4096), 20, 3e-4]")
+    assert len(find(facts, "step").others) == 2 and len(find(facts, "lr").others) == 2
+    case = next(case for case in facts.cases if case.name == "numbers")
+    assert facts.other_numbers(case.name).keys() == {"step", "lr"}
+
+
+@pytest.mark.parametrize(
     ("written", "wanted"),
     [
         (lambda a: a, "a"),

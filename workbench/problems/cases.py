@@ -168,16 +168,28 @@ def real_case(problem: Problem, name: str, settings: Settings) -> Case:
 
 def run_real(problem: Problem, name: str, settings: Settings, seed: int = 0) -> tuple[Case, list[torch.Tensor]]:
     """(the case, the results) of the reference on real tensors."""
+    case, results, _ = run_changing(problem, name, settings, seed)
+    return case, results
+
+
+def run_changing(
+    problem: Problem, name: str, settings: Settings, seed: int = 0
+) -> tuple[Case, list[torch.Tensor], list[torch.Tensor]]:
+    """(the case, the results, the inputs, parameters and buffers that the call changes) on real tensors."""
     settings = spread_ties(problem, settings)
     module = loading.load_module(problem, settings)
     try:
         with torch.no_grad():
             inputs = loading.make_inputs(module, problem, seed)
+            model = loading.build_model(module, "Model", problem)
+            given = loading.name_tensors(module, problem, inputs).values()
+            before = [(value, value._version) for value in (*given, *loading.state_of(model).values())]
             with _fixed_outputs():
-                result = loading.build_model(module, "Model", problem)(*inputs)
-            return _case(name, settings, module, problem, inputs, result), list(
-                map(as_computable, flatten_result(result).values())
-            )
+                result = model(*inputs)
+            unchanged = {id(value) for value, version in before if value._version == version}
+            left = [value for value in (*given, *loading.state_of(model).values()) if id(value) not in unchanged]
+            results = [as_computable(value) for value in flatten_result(result).values()]
+            return _case(name, settings, module, problem, inputs, result), results, [*map(as_computable, left)]
     except Exception as error:
         at = ", ".join(f"{key}={value}" for key, value in settings)
         raise loading.problem_error(

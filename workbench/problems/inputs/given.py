@@ -23,9 +23,22 @@ Number = bool | int | float
 KINDS = (bool, int, float)
 CASES = ("numbers", "numbers2")  # sizes of the shrunk case, and other numbers given to forward
 SEEN = 0.01  # least change of a result by another number, as a part of the largest value: beyond every tolerance
+# the same of what is changed in place, of which a step of an optimiser is a small part; in these dtypes without TF32
+SEEN_IN_PLACE, EXACT = 0.001, (torch.float32, torch.float64)
 SMALL = 0.01  # numbers below are terms that keep a division from failing; a factor of them changes nothing
 # factors of the further values of numbers; no two numbers have the same, so that they are told apart
 FACTORS = (0.625, 0.4375, 0.8125, 0.28125)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A run of the reference: its case, numbers by their keys, results and what it changed, with the part of its
+    largest value by which each has to change to be another one.
+    """
+
+    case: Case
+    numbers: dict[str, Number]
+    values: tuple[tuple[torch.Tensor, float], ...]
 
 
 def read_numbers(problem: Problem, settings: Settings = ()) -> dict[str, Number]:
@@ -103,48 +116,64 @@ def vary_numbers(
     free = [one for one in given if not one.follows and not {one.key, one.name} & {*problem.keep}]
     if not free:
         return tuple(given), ()
-    start: dict[str, Number] = {name: value for name, value in settings if isinstance(value, KINDS)}
-    start |= {one.key: one.value for one in free}
-    _, results = cases.run_real(problem, "shrunk", settings)
+    first = _run(problem, "shrunk", (*settings, *((one.key, one.value) for one in free)))
     found: list[Case] = []
     taken: dict[str, list[Number]] = {one.key: [one.value] for one in free}
     for name in CASES:
-        now, last, case = start, results, None
-        for place, one in enumerate(free):
-            for value in _list_others(one.value, place, taken[one.key], is_first=name == CASES[0]):
-                run = _run_otherwise(problem, last, name, {**now, one.key: value})
-                if run is not None:
-                    case, last = run
-                    now = {**now, one.key: value}
-                    taken[one.key].append(value)
-                    break
-        found += [case] if case is not None else []
+        last, waiting = first, list(enumerate(free))
+        while waiting:  # another number may make the effect of one visible: a rate that of a step
+            left = []
+            for place, one in waiting:
+                values = _list_others(one.value, place, taken[one.key], is_first=name == CASES[0])
+                tried = (_run_otherwise(problem, last, name, one.key, value) for value in values)
+                run = next(filter(None, tried), None)
+                if run is None:
+                    left.append((place, one))
+                    continue
+                last = run
+                taken[one.key].append(run.numbers[one.key])
+            waiting = left if len(left) < len(waiting) else []
+        found += [last.case] if last is not first else []
     others: dict[str, tuple[Number, ...]] = {key: tuple(values[1:]) for key, values in taken.items()}
     return tuple(dataclasses.replace(one, others=others.get(one.key, ())) for one in given), tuple(found)
 
 
-def _run_otherwise(
-    problem: Problem, before: Sequence[torch.Tensor], name: str, settings: dict[str, Number]
-) -> tuple[Case, list[torch.Tensor]] | None:
-    """(the case at these settings, its results); None if it does not run, or the results are those of `before`, empty,
-    not finite or constant.
+def _run(problem: Problem, name: str, settings: Settings) -> _Run:
+    case, results, changed = cases.run_changing(problem, name, settings)
+    exact = problem.precision != "tf32"
+    in_place = {id(value) for value in changed}
+    return _Run(
+        case=case,
+        numbers={key: value for key, value in settings if isinstance(value, KINDS)},
+        values=(
+            *((value, SEEN) for value in results if id(value) not in in_place),
+            *((value, SEEN_IN_PLACE if exact and value.dtype in EXACT else SEEN) for value in changed),
+        ),
+    )
+
+
+def _run_otherwise(problem: Problem, before: _Run, name: str, key: str, value: Number) -> _Run | None:
+    """The run with another value of a number; None if it fails, or its values are those of `before`, empty, not finite
+    or constant.
     """
     try:
-        case, results = cases.run_real(problem, name, tuple(settings.items()))
+        run = _run(problem, name, tuple({**before.numbers, key: value}.items()))
     except ProblemError:
         return None
-    if not all(value.numel() and bool(value.isfinite().all()) for value in results):
+    tensors = [one for one, _ in run.values]
+    if not all(one.numel() and bool(one.isfinite().all()) for one in tensors):
         return None
-    if all(value.numel() > 1 and bool((value == value.reshape(-1)[0]).all()) for value in results):
+    if all(one.numel() > 1 and bool((one == one.reshape(-1)[0]).all()) for one in tensors):
         return None  # one number everywhere, such as the upper limit of a clamp that is below the lower one
-    is_other = [value.shape for value in before] != [value.shape for value in results]
-    return (case, results) if is_other or any(map(_differ, before, results)) else None
+    is_other = [one.shape for one, _ in before.values] != [one.shape for one in tensors]
+    return run if is_other or any(map(_differ, before.values, run.values)) else None
 
 
-def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-    pair = [torch.view_as_real(value) if value.is_complex() else value for value in (one, other)]
+def _differ(one: tuple[torch.Tensor, float], other: tuple[torch.Tensor, float]) -> bool:
+    """Whether a value changes by the part of its largest that is seen."""
+    pair = [torch.view_as_real(value) if value.is_complex() else value for value, _ in (one, other)]
     first, second = (value.to(torch.float64) for value in pair)
-    return bool(((first - second).abs() > SEEN * first.abs().max()).any())
+    return bool(((first - second).abs() > one[1] * first.abs().max()).any())
 
 
 def _list_others(value: Number, place: int, taken: Sequence[Number], *, is_first: bool) -> Iterator[Number]:
