@@ -229,7 +229,7 @@ def name_tensors(module: ModuleType, problem: Problem, inputs: Sequence[object])
 
 def _parameters(module: ModuleType) -> dict[str, inspect.Parameter]:
     """Parameters of forward without self."""
-    if type not in type(module.Model).mro():
+    if not issubclass(type(module.Model), type):
         kind = type(module.Model).__name__
         raise ProblemError(
             f"Model is an instance of {kind}, not a class: write class Model, which makes it in __init__"
