@@ -11,8 +11,8 @@ from workbench.records import Check, Facts, Failure, GivenNumber, Launch
 UNMAPPED = "these parameters have no partner in Model by name and shape, so they kept their own values: "
 LARGER = ("", LARGE)  # values that a wrong eps hardly changes
 EPS = (
-    "rows of zeros or tiny values are wrong, others right: compare the value and the place of an eps, as in a norm, with "
-    "the reference's, and look for a term that larger values hide, as a bias or a clamp"
+    "rows of zeros or tiny values are wrong, others right: compare the value and the place of an eps, as in a norm, "
+    "with the reference's, and look for a term that larger values hide, as a bias or a clamp"
 )
 FOLLOWED = ("random", "state_assigned")  # kinds of degeneracies that a candidate must follow
 

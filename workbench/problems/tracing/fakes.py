@@ -1,4 +1,4 @@
-"""Runs of a module on fake tensors, which have shapes and dtypes but no values. Used in workers only: it imports torch."""
+"""Runs of a module on fake tensors, which have shapes but no values. Used in workers only: it imports torch."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import torch
 
 @contextlib.contextmanager
 def without_compile() -> Iterator[None]:
-    """Inside, `torch.compile` and `Module.compile` leave what they are given as it is: the reference is torch eager, and
-    torch.compile is measured beside it.
+    """Inside, `torch.compile` and `Module.compile` leave what they are given as it is: the reference is torch eager,
+    and torch.compile is measured beside it.
     """
     before = torch.compile, torch.nn.Module.compile
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function
