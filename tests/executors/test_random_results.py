@@ -95,7 +95,7 @@ def test_a_kernel_with_a_generator_of_its_own_is_right(seed: str) -> None:
     assert "random numbers by law over 48 calls" in {check.values for check in outcome.checks}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -170,6 +170,7 @@ def test_trivial_results_are_looked_for_at_the_smallest_sizes_of_a_large_problem
     assert [found.kind for found in facts.degeneracies] == ["zero", "ignores_inputs"]
 
 
+@pytest.mark.slow
 def test_no_sizes_are_looked_for_where_that_would_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = problem("n = 4096", "functools.reduce(lambda x, _: x + 1, range(20), x)", "torch.rand(n, n)")
     deep = dataclasses.replace(deep, source="import functools\n" + deep.source)

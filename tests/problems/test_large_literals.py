@@ -89,6 +89,7 @@ def test_large_weights_are_not_drawn(text: str, wanted: dict[str, int], kind: st
     assert any("a ModelNew has them too" in note for note in facts.notes)
 
 
+@pytest.mark.slow
 def test_kernels_of_a_large_projection(tmp_path: Path) -> None:
     """The planner's kernels are right at all cases, also one whose tiles have many more rows than 8."""
     path = tmp_path / "projection.py"
@@ -208,6 +209,7 @@ def test_a_candidate_with_the_same_numbers_gets_the_arguments(head: str, made: s
     )
 
 
+@pytest.mark.slow
 def test_a_kernel_by_hand_with_its_own_numbers_is_tested_at_all_sizes(tmp_path: Path) -> None:
     """A planner's kernel, with the numbers back in the text of its `__init__`, is right; with another number it is
     told what to take.

@@ -146,6 +146,7 @@ def test_the_planner_has_a_program_for_it(name: str) -> None:
     check_planned(load(name))
 
 
+@pytest.mark.slow
 def test_heads_that_are_split_by_numbers_are_views() -> None:
     opened = load("fused_qkv_split")
     program = find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200").program
@@ -177,12 +178,14 @@ def test_complex_numbers_are_named(tmp_path: Path) -> None:
         recognise(inspection.inspect(problems.load(str(path))))
 
 
+@pytest.mark.slow
 def test_a_long_row_of_logits_does_not_begin_with_one_thread() -> None:
     opened = load("lm_loss")
     _, rungs = list_rungs(Ask(problem=opened.problem, facts=opened.facts, arch="sm_80", device="H200"))
     assert "crossentropy: one warp per row" in rungs[0].title
 
 
+@pytest.mark.slow
 def test_a_batch_norm_before_another_stage_is_reduced_in_parts() -> None:
     opened = load("batch_norm_train")
     assert find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200").program.startswith("h1 = batchnorm")
@@ -218,6 +221,7 @@ def test_classes_of_the_file_that_init_needs_are_in_the_kernels_file() -> None:
     assert "get_inputs" not in binding.module_names
 
 
+@pytest.mark.slow
 def test_rows_as_many_as_an_input_has_are_a_slice_in_forward() -> None:
     operands = dict(recognise(load("token_and_position").facts).operands)
     assert operands["wpe_weight_0_idx_1"] == "self.wpe.weight[:idx.shape[1]].contiguous()"
