@@ -176,3 +176,13 @@ def test_the_card_of_a_cache_has_numbers_of_one_case_and_all_arguments(tmp_path:
     assert sizes["k_1"].varied
     text = show_card(card).text
     assert [line.split()[0] for line in section(text, "tensors")] == ["input", "buffer", "output", *["argument"] * 3]
+
+
+def test_calls_of_a_long_scan_are_clipped(tmp_path: Path) -> None:
+    (tmp_path / "scan.py").write_text(
+        "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        h, out = x[:, 0], []\n"
+        "        for t in range(x.shape[1]):\n            h = h * 0.5 + x[:, t]\n            out.append(h)\n"
+        "        return torch.stack(out, 1)\n\ndef get_inputs():\n    return [torch.rand(8, 48, 32)]\n"
+    )
+    text = str(show_card(card_of(str(tmp_path / "scan.py"))))
+    assert "more characters" in text and max(map(len, text.splitlines())) < 300

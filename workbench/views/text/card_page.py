@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from workbench.records import NOTHING, Size, record
 from workbench.session import Session
 from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds
-from workbench.views.text.operations import OperationLine, join_shape, shorten
+from workbench.views.text.operations import OperationLine, clip, join_shape, shorten
 from workbench.views.text.problem_card import Card, CaseLine, describe_problem
 
 EDIT = (
@@ -49,7 +49,7 @@ def plan_lines(card: Card) -> tuple[str, ...]:
     if found.program:
         return (found.program,)
     part = (
-        f"the nearest that it can: {found.part}, which gives {found.result} "
+        f"the nearest that it can: {clip(found.part)}, which gives {found.result} "
         f"({found.calls} of the {found.of} calls that compute)"
         if found.part
         else ""

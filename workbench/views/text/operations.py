@@ -12,6 +12,7 @@ from workbench.records import Facts, Operation, TensorSpec, record
 
 SHORT = {long: short for short, long in DTYPES.items()}
 MOST_LINES = 20
+MOST_CHARACTERS = 200  # of a call
 UNKNOWN = "?"
 # shown inside the call that takes their result
 INLINED = ("t", "detach", "alias", "view", "_unsafe_view", "getitem", "expand", "permute", "transpose", "unsqueeze")
@@ -48,8 +49,13 @@ def list_operations(facts: Facts, names: AxisNames) -> tuple[OperationLine, ...]
             texts[op.name] = call
             continue
         dtype = short_dtype(op.result[0].dtype) if op.result else ""
-        lines.append(OperationLine(name=op.name, dtype=dtype, shape=axes, call=call))
+        lines.append(OperationLine(name=op.name, dtype=dtype, shape=axes, call=clip(call)))
     return tuple(lines)
+
+
+def clip(text: str, most: int = MOST_CHARACTERS) -> str:
+    """A text of at most so many characters; of a longer one the begin, and how much is left out."""
+    return text if len(text) <= most else f"{text[: most - 30]} ... {len(text) - most + 30} more characters"
 
 
 def traced_case(facts: Facts) -> str:
