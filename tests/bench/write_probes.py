@@ -41,8 +41,7 @@ next legal value that was not tried, and why not of the settings before it. For 
 hand, or where no setting makes the change, the session's model gets the advice as its instruction; without a model \
 one line says what to edit, with an example of the pattern from code search (once `%cutegen search` has built its \
 index). The panel has a button for it. The planner follows advice when its ladder has no rung left; \
-`session.generate("planner", \
-rank="advice")` follows it first.
+`session.generate("planner", rank="advice")` follows it first.
 
 **What a model is shown** is the setting `feedback` (`%cutegen model --feedback raw`, `cutegen run --by llm \
 --feedback raw`): `directives` (the default) are these advice in words; with `tools` the model gets the \

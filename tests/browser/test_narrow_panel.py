@@ -85,6 +85,7 @@ def test_all_of_a_narrow_panel_is_within_reach(browser_page: Any, server: Any, a
     run_all(page)
     page.locator(".cutegen-panel").wait_for(timeout=2 * STEP_MS)
     page.locator(".cg-at-versions button[data-version='2']").click()
+    page.locator(".cg-at-versions button[data-version='2'][aria-current]").wait_for(timeout=STEP_MS)
     click(page, "Profile")
     wait_status(page, "v2: ")
     page.locator(".cg-profile tbody tr").first.wait_for()
