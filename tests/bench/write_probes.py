@@ -38,10 +38,10 @@ leaves. Where the time is within 5 % of the attainable bound, the answer is "not
 **Making the change.** `--apply PROBE` (or its number) makes a version. A program in muCUTLASS gets one advised \
 setting, and keeps the others as they are written: `change` names the settings that are such a change, `sets` the \
 next legal value that was not tried, and why not of the settings before it. For a kernel that was written by \
-hand, or where no setting makes the change, the session's model gets the advice as its instruction; without a \
-model one line says what to edit, with an example of the pattern from code search (once `%cutegen search` has built its index). The panel \
-has a button for it. The planner follows advice when its ladder has no rung left; `session.generate("planner", \
-rank="advice")` follows it first.
+hand, or where no setting makes the change, the session's model gets the advice as its instruction; without a model \
+one line says what to edit, with an example of the pattern from code search (once `%cutegen search` has built its \
+index). The panel has a button for it. The planner follows advice when its ladder has no rung left; \
+`session.generate("planner", rank="advice")` follows it first.
 
 **What a model is shown** is the setting `feedback` (`%cutegen model --feedback raw`, `cutegen run --by llm \
 --feedback raw`): `directives` (the default) are these advice in words; with `tools` the model gets the \
