@@ -68,6 +68,7 @@ PROBLEMS = {
     "zeros": CONSTANT.format("x * 0"),
     "identity": CONSTANT.format("x * 1"),
     "matmul": CONSTANT.format("x @ x.T"),
+    "magnitude": CONSTANT.format("x.abs()"),
     "softmax": CONSTANT.format("x.softmax(1)"),
     "linear": CONSTANT.format("self.linear(x)").replace(
         "    def forward",

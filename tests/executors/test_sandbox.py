@@ -18,6 +18,7 @@ import pytest
 
 from workbench.executors import protections
 from workbench.executors.jobs import sandbox, seccomp
+from workbench.executors.jobs.folder import JobFolder
 
 needs_landlock = pytest.mark.skipif(not sandbox.landlock_abi(), reason="this kernel has no Landlock")
 
@@ -308,3 +309,20 @@ def test_the_filter_refuses_what_is_listed_on_each_architecture(machine: str) ->
 def test_what_a_machine_lacks_is_named_by_the_parent() -> None:
     assert sandbox.list_missing(["watchdog", sandbox.LANDLOCK, sandbox.NAMESPACES]) == ("limit of processes", "seccomp")
     assert sandbox.list_missing([*sandbox.LAYERS, "watchdog"]) == sandbox.list_missing([]) == ()
+
+
+@pytest.mark.parametrize("closed", [0o700, 0])
+def test_a_jobs_folder_goes_whatever_lies_in_it(tmp_path: Path, closed: int) -> None:
+    """Folders that are deeper than Python's recursion, and closed ones."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with JobFolder(place=tmp_path) as name:
+        made = [os.open(name, os.O_RDONLY)]
+        for _ in range(2000):
+            os.mkdir("d", dir_fd=made[-1])
+            made.append(os.open("d", os.O_RDONLY, dir_fd=made[-1]))
+            os.close(made.pop(0))
+        os.symlink(outside, "link", dir_fd=made[-1])
+        os.close(made.pop())
+        os.chmod(f"{name}/d", closed)
+    assert os.listdir(tmp_path) == ["outside"]

@@ -4,6 +4,7 @@ key that shows nowhere."""
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 import socket
@@ -12,11 +13,20 @@ import traceback
 from typing import Any
 
 import pytest
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import (
+    Choice,
+    ChoiceDelta,
+    ChoiceDeltaToolCall,
+    ChoiceDeltaToolCallFunction,
+)
 
 from workbench.errors import BudgetExceeded, LlmError
 from workbench.executors.jobs.sandbox import drop_environment
 from workbench.proposers.llm.budget import Budget, Prices
 from workbench.proposers.llm.client import ChatClient
+from workbench.proposers.llm.replies import ReplyParts
+from workbench.proposers.llm.request import MOST_BYTES, Request
 from workbench.proposers.llm.settings import Key, Settings, key_from_environment
 from workbench.records import Reply
 
@@ -344,3 +354,27 @@ def test_the_key_shows_nowhere() -> None:
         with pytest.raises(TypeError, match="not written down"):
             attempt(key)
     assert KEY not in str(drop_environment())
+
+
+@pytest.mark.parametrize("piece", [b"data: " + b"a" * (1 << 20), b"data: {}\n" * (1 << 17)])
+def test_a_response_without_end_is_left(piece: bytes) -> None:
+    """One line without end, and lines without end: what reads them would keep them."""
+    read = 0
+    with pytest.raises(LlmError, match="does not end its reply"):
+        for part in Request().listen(itertools.repeat(piece)):
+            read += len(part)
+    assert read <= MOST_BYTES
+
+
+def test_a_line_as_long_as_a_reply_may_be_is_read() -> None:
+    pieces = [b"a" * (1 << 20)] * 16 + [b"\n"]
+    assert b"".join(Request().listen(pieces * 3)) == b"".join(pieces * 3)
+
+
+def test_arguments_of_a_tool_count_to_the_length_of_a_reply() -> None:
+    call = ChoiceDeltaToolCall(index=0, id="a", function=ChoiceDeltaToolCallFunction(name="f", arguments="x" * 1000))
+    choice = Choice(index=0, delta=ChoiceDelta(tool_calls=[call]))
+    parts = ReplyParts()
+    for _ in range(3):
+        parts.add(ChatCompletionChunk(id="", choices=[choice], created=0, model="m", object="chat.completion.chunk"))
+    assert parts.length == 3000

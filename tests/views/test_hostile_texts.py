@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,13 +14,14 @@ import nbformat
 import pytest
 
 from workbench import problems
+from workbench.analysis import hunks
 from workbench.cli import main
 from workbench.cli.output import echo
 from workbench.errors import UserError
 from workbench.printing import make_printable
 from workbench.records import Candidate, Event, Exchange, Proposal
 from workbench.session import Session
-from workbench.views.text import report
+from workbench.views.text import diff, report
 
 HOSTILE = (
     "<script>document.title='OWNED'</script>",
@@ -54,6 +56,31 @@ def test_a_notebook_shows_them_as_text(session: Session, tmp_path: Path) -> None
     text = html.unescape(re.sub(r"<[^>]*>", "", page))
     assert "<script>document.title='OWNED'</script>" in text and "&lt;script&gt;" in text
     assert "$" not in text and "\\(" not in text and "\\[" not in text  # MathJax finds no formula
+
+
+def test_characters_that_reorder_a_line_are_shown(tmp_path: Path) -> None:
+    """What is read in a diff, a report or a notebook is what is run."""
+    bad = "if x \u202e and \u2066 y: \x1b[2J \x07 pass"
+    problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
+    with Session.create(problem, root=tmp_path, executor="emulator") as made:
+        for source in ("x = 1\n", f"x = 1  # {bad}\ny = '{bad}'\n"):
+            made.log.add_version(
+                Proposal(candidate=Candidate(source=source), title=bad, reason=bad, by="llm", parent=1)
+            )
+        cells = [cell.source for cell in report.make_notebook(made, tmp_path).cells if cell.cell_type == "markdown"]
+        for page in (report.html_page(made), diff.render("x = 1\n", f"x = {bad}\n").html, *cells):
+            assert make_printable(page) == page
+        assert "\\u202e" in report.html_page(made) and "202e" in "".join(cells)
+
+
+@pytest.mark.parametrize("old", ["+-*/, ()" * 4000 + "\n", "x\ny\nz\n" * 4000])
+def test_texts_of_many_like_parts_are_compared_in_seconds(old: str) -> None:
+    """Word by word and line by line they would take hours."""
+    new = f"a = 1\n{old[:9000]}b{old[9000:]}z = 1\n"
+    start = time.process_time()
+    shown = diff.render(old, new)
+    assert time.process_time() - start < 20
+    assert shown.html and hunks.apply(old, new, [one.index for one in hunks.hunks(old, new)]) == new
 
 
 class Elements(HTMLParser):

@@ -5,10 +5,13 @@ exactly.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from workbench.errors import UserError
 from workbench.records import record
+
+MOST_PAIRS = 1_000_000  # of equal lines, up to which two texts are compared line by line: about a second
 
 
 @record
@@ -35,14 +38,34 @@ def name_hunks(numbers: Collection[int]) -> str:
 
 
 def hunks(old: str, new: str) -> tuple[Hunk, ...]:
-    """The differences in order. At least one equal line separates neighbours."""
+    """The differences in order. At least one equal line separates neighbours.
+
+    Texts of thousands of like lines, which no kernel has, would take hours: they differ in one hunk.
+    """
     a, b = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    codes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
-    changed = [code for code in codes if code[0] != "equal"]
+    if a != b and count_pairs(a, b) > MOST_PAIRS:
+        changed = [_find_middle(a, b)]
+    else:
+        codes = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
+        changed = [(i, j, k, m) for kind, i, j, k, m in codes if kind != "equal"]
     return tuple(
         Hunk(index=n, old_start=i, old=tuple(a[i:j]), new_start=k, new=tuple(b[k:m]))
-        for n, (_, i, j, k, m) in enumerate(changed, 1)
+        for n, (i, j, k, m) in enumerate(changed, 1)
     )
+
+
+def count_pairs(a: Sequence[str], b: Sequence[str]) -> int:
+    """The number of pairs of equal items, on which the time of a comparison depends."""
+    counts = Counter(a)
+    return sum(counts[item] * count for item, count in Counter(b).items())
+
+
+def _find_middle(a: Sequence[str], b: Sequence[str]) -> tuple[int, int, int, int]:
+    """(first, end) in both texts of what lies between their equal beginnings and ends."""
+    shorter = min(len(a), len(b))
+    first = next((n for n in range(shorter) if a[n] != b[n]), shorter)
+    last = next((n for n in range(shorter - first) if a[-1 - n] != b[-1 - n]), shorter - first)
+    return first, len(a) - last, first, len(b) - last
 
 
 IN_PARTS = "In parts, so no program of muCUTLASS says it all: "

@@ -16,7 +16,7 @@ from workbench.emulator.host.device_tags import DeviceTags
 from workbench.emulator.host.dlpack import AllocationWatch
 from workbench.emulator.host.lazy_memory import LazyAllocations
 from workbench.emulator.host.runtime import LaunchConfig, cluster_dims, is_dependent
-from workbench.emulator.host.torch_device import Functions, Operations
+from workbench.emulator.host.torch_device import Functions, Operations, StandIns
 from workbench.emulator.host.virtual_gpu import VirtualGpu
 from workbench.emulator.sanitizer.launch_order import LaunchHistory, OrderedLaunch
 from workbench.emulator.timing.roofline import roofline_seconds
@@ -82,6 +82,8 @@ class Emulation:
         if self.cuda:
             stack.enter_context(Operations(self.tags, self.gpu))
             stack.enter_context(Functions(self.tags))
+        else:
+            stack.enter_context(StandIns())
         return stack
 
     @property

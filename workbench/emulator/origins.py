@@ -7,14 +7,16 @@ counts where a kernel reads it or forward returns it, so that work done there do
 from __future__ import annotations
 
 import ctypes
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from zlib import crc32
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 SMALL = 64  # bytes that may come from anywhere: numbers
+# taken before a candidate is imported, which could replace them
+_storage, _numel, _element_size = torch.Tensor.untyped_storage, torch.Tensor.numel, torch.Tensor.element_size
 LARGE = 256 << 20  # bytes of a storage beyond which it is not followed
 REPLACING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_")
 
@@ -90,7 +92,7 @@ class Origins:
         for tensor in tensors:
             start, size = storage_range(tensor)
             if not self.is_in_sight(start, size):
-                self._count(start, torch.Tensor.numel(tensor) * torch.Tensor.element_size(tensor))
+                self._count(start, _numel(tensor) * _element_size(tensor))
 
     def _count(self, start: int, size: int) -> None:
         if start not in self._counted:
@@ -101,7 +103,7 @@ class Origins:
 def storage_range(tensor: torch.Tensor) -> tuple[int, int]:
     """Address and size in bytes of the whole storage behind a tensor; (0, 0) if it has none."""
     try:
-        storage = torch.Tensor.untyped_storage(tensor)  # a candidate may have replaced the instance's
+        storage = _storage(tensor)
         return storage.data_ptr(), storage.nbytes()
     except (RuntimeError, NotImplementedError):  # sparse, fake
         return 0, 0
@@ -124,10 +126,10 @@ def _list_targets(
 
 def _is_replaced(function: torch._ops.OpOverload, target: torch.Tensor) -> bool:
     """Whether nothing is left of what the storage of a target held."""
-    whole = torch.Tensor.numel(target) * torch.Tensor.element_size(target) >= storage_range(target)[1]
+    whole = _numel(target) * _element_size(target) >= storage_range(target)[1]
     name = function._schema.name.split("::")[-1]
     return whole and (name in REPLACING or function._overloadname == "out")
 
 
 def _checksum(start: int, size: int) -> int:
-    return zlib.crc32((ctypes.c_uint8 * size).from_address(start))
+    return crc32((ctypes.c_uint8 * size).from_address(start))

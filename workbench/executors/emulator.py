@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from workbench.errors import ProblemError
 from workbench.executors.full_size import FullSizeRun
 from workbench.executors.jobs.client import Server, server
-from workbench.executors.jobs.folder import JOB_PREFIX, candidate_outcome, cpu_limits, disk_limit, prepare, read_reply
+from workbench.executors.jobs.folder import JobFolder, candidate_outcome, cpu_limits, disk_limit, prepare, read_reply
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Check, Event, Facts, Failure, Job, Outcome, Problem
@@ -42,7 +41,7 @@ class EmulatorExecutor(Executor):
         start = time.perf_counter()
         workers = server()
         with (
-            tempfile.TemporaryDirectory(prefix=JOB_PREFIX, ignore_cleanup_errors=True) as name,
+            JobFolder() as name,
             FullSizeRun(job, workers) as at_full_size,
         ):
             folder = prepare(Path(name), job)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from workbench.analysis import devices
 from workbench.analysis.time_model import fitted_model
 from workbench.executors.jobs.client import Server
-from workbench.executors.jobs.folder import JOB_PREFIX, cpu_limits, end_failure, prepare
+from workbench.executors.jobs.folder import JobFolder, cpu_limits, end_failure, prepare
 from workbench.executors.jobs.trials import REFUSALS
 from workbench.records import Failure, Job, KernelBuild, Launch, Outcome
 from workbench.toolchain.compiled import CompiledCache
@@ -36,7 +35,7 @@ class FullSizeRun:
         self.workers = workers
         self.number: int | None = None
         self.folder = Path()
-        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._place: JobFolder | None = None
 
     @property
     def wanted(self) -> bool:
@@ -56,7 +55,7 @@ class FullSizeRun:
         if self.wanted and not self.refusal:
             # once per process: the verdict on these launches will need it, and in a new process the workers start now
             threading.Thread(target=fitted_model, name="cutegen-time-model").start()
-            self._place = tempfile.TemporaryDirectory(prefix=JOB_PREFIX, ignore_cleanup_errors=True)
+            self._place = JobFolder()
             self.folder = prepare(Path(self._place.name), self.job)
             options = {
                 "mode": "emulator",

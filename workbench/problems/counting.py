@@ -115,6 +115,7 @@ COPIES = (
     "set",
     "_assert",
 )
+COMPUTES = "copysign"  # begins like a copy
 ALLOCATIONS = (
     *COPIES[: COPIES.index("_to_copy")],
     *("fill", "zero", "detach", "_unsafe_view", "_reshape_alias", "resize", "set", "_assert"),
@@ -178,7 +179,7 @@ def _pointwise_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[st
     floats = is_complex or any(
         isinstance(value, torch.Tensor) and value.is_floating_point() for value in tree_leaves([out, args])
     )
-    if func.is_view or not floats or name.startswith(FREE_PREFIXES):
+    if func.is_view or not floats or (name.startswith(FREE_PREFIXES) and name != COMPUTES):
         return 0
     if name.startswith("nll_loss"):
         return _largest_numel(args[1:2])  # one addition per target
@@ -289,7 +290,7 @@ class ComputeCount(UncompiledMode):
             for value in tree_leaves([args, given, out])
             if isinstance(value, torch.Tensor)
         )
-        if name.startswith(COPIES):
+        if name.startswith(COPIES) and name != COMPUTES:
             self.note(name, 0, 0, moved)
             return out
         products = _product_flops(func, args, given, out)

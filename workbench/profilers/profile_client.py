@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from workbench.errors import UserError
 from workbench.executors.gpu.presence import find_gpu, why_no_gpu
 from workbench.executors.gpu.turns import take_turn
 from workbench.executors.jobs.client import server
-from workbench.executors.jobs.folder import JOB_PREFIX, end_failure, prepare
+from workbench.executors.jobs.folder import JobFolder, end_failure, prepare
 from workbench.protocols import PLAIN, RunContext
 from workbench.records import Failure, Job, KernelBuild, Launch, record
 from workbench.wire import Json, from_plain
@@ -77,7 +76,7 @@ def run_profiled(
             f"this problem has no case {case!r} to profile at; "
             f"there are: {', '.join(known.name for known in job.facts.cases) or 'none'}"
         )
-    with tempfile.TemporaryDirectory(prefix=JOB_PREFIX, ignore_cleanup_errors=True) as name:
+    with JobFolder() as name:
         folder = prepare(Path(name), chosen)
         (folder / "given" / "profile.json").write_text(json.dumps({"mode": mode, **(options or {})}))
         workers = server()

@@ -46,7 +46,8 @@ R = TypeVar("R")
 
 # names of torch.cuda that answer although CPU tensors stand for device tensors; none of them asks for a device, which
 # would start the driver, and a confined worker may not do that
-STREAM_NAMES = (
+STAND_IN_NAMES = (
+    *("get_device_properties", "get_device_capability", "get_device_name"),
     *("Stream", "ExternalStream", "Event", "CUDAGraph", "graph", "device"),
     *("stream", "set_stream", "current_stream", "default_stream", "synchronize", "is_current_stream_capturing"),
 )
@@ -191,9 +192,9 @@ class Patches:
             self.set(tensor, "load_dltensor", load_dltensor)
 
     def _patch_streams(self, emulation: Emulation) -> None:
-        """Answer for streams, events and graphs. Whether there is a device is not answered: it is asked of torch."""
+        """Answer for streams, events, graphs and the device's figures. Whether there is one is asked of torch."""
         answers = TorchCuda(emulation.gpu, emulation.tags).replacements()
-        for name in STREAM_NAMES:
+        for name in STAND_IN_NAMES:
             self.set(torch.cuda, name, answers[name])
         self.set(torch.Tensor, "record_stream", lambda tensor, stream: None)
 

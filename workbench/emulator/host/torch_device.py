@@ -259,6 +259,32 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         return capsule
 
 
+class StandIns(TorchFunctionMode):  # type: ignore[misc]
+    """Makes on the CPU what is asked for on "cuda", where CPU tensors stand for device tensors.
+
+    `.cuda()` and `.to("cuda")` give what they are given. Tensors still say that they are on the CPU.
+    """
+
+    def __torch_function__(
+        self, function: TorchCall, types: object, args: Arguments = (), kwargs: Options | None = None
+    ) -> object:
+        kwargs = dict(kwargs or {})
+        if function is torch.Tensor.cuda:
+            return args[0]
+        if function is torch.Tensor.to:
+            args = tuple(CPU if _is_cuda(value) else value for value in args)
+        if _is_cuda(kwargs.get("device")):
+            kwargs["device"] = CPU
+        return function(*args, **kwargs)
+
+
+def _is_cuda(value: object) -> bool:
+    """Whether a value names a GPU."""
+    if isinstance(value, str):
+        return value == "cuda" or value.startswith("cuda:")
+    return isinstance(value, torch.device) and value.type == "cuda"
+
+
 def tensor_properties(tags: DeviceTags) -> dict[str, property]:
     """`device`, `is_cuda` and `is_cpu` of torch.Tensor, which follow the tag."""
     plain = torch._C.TensorBase

@@ -7,7 +7,6 @@ in a third, trusted process.
 from __future__ import annotations
 
 import platform
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from workbench.executors.gpu.processes import RefereePool, WorkerProcess, proces
 from workbench.executors.gpu.rounds import RunResult
 from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import Server, server
-from workbench.executors.jobs.folder import JOB_PREFIX, candidate_outcome, disk_limit, prepare
+from workbench.executors.jobs.folder import JobFolder, candidate_outcome, disk_limit, prepare
 from workbench.executors.jobs.rpc import Ended, Gone
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
@@ -96,9 +95,9 @@ class GpuExecutor(Executor):
         _wait_for_device(context)
         try:
             with (
-                tempfile.TemporaryDirectory(prefix=JOB_PREFIX, dir=place, ignore_cleanup_errors=True) as name,
-                tempfile.TemporaryDirectory(prefix=JOB_PREFIX, dir=place, ignore_cleanup_errors=True) as small,
-                tempfile.TemporaryDirectory(prefix="cutegen-rival-", ignore_cleanup_errors=True) as other,
+                JobFolder(place=place) as name,
+                JobFolder(place=place) as small,
+                JobFolder("cutegen-rival-") as other,
             ):
                 context.progress(
                     Event(kind="running", message="compiling, checking and timing on the GPU", fraction=0.1)

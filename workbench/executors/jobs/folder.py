@@ -6,12 +6,15 @@ the only one that it can write. The reply of a trusted role is beside these fold
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import os
 import secrets
 import signal
 import stat
+import tempfile
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +37,35 @@ OUTPUT_CHARACTERS = 100_000
 WAITING = 5  # seconds that may pass per second of CPU time
 INSTALLATION = "the last line names what failed in the worker; if it is a missing module, install the workbench again"
 TOO_MUCH = "an endless loop on the host or in the kernel, or far too much work"
+
+
+class JobFolder(tempfile.TemporaryDirectory[str]):
+    """The temporary folder of a job. It goes also if a candidate left folders that are too deep to be walked through by
+    recursion, or closed to everybody.
+    """
+
+    def __init__(self, prefix: str = JOB_PREFIX, place: Path | None = None) -> None:
+        super().__init__(prefix=prefix, dir=str(place) if place else None, ignore_cleanup_errors=True)
+
+    def cleanup(self) -> None:
+        """Remove the folder."""
+        _flatten(self.name)
+        super().cleanup()
+
+
+def _flatten(root: str) -> None:
+    """Move all folders below `root` into it, whose names are free, and open them."""
+    waiting = [root]
+    for number in itertools.count():
+        if not waiting:
+            return
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for index, entry in enumerate(list(entries)):
+                if entry.is_dir(follow_symlinks=False):
+                    target = f"{root}/moved-{number}-{index}"
+                    os.chmod(entry.path, 0o700)
+                    os.rename(entry.path, target)
+                    waiting.append(target)
 
 
 def prepare(folder: Path, job: Job) -> Path:

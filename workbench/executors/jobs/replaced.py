@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 
 
 def _functions() -> Iterator[tuple[dict[str, object], str, object, str]]:
@@ -20,7 +20,7 @@ def _functions() -> Iterator[tuple[dict[str, object], str, object, str]]:
             continue
         for name, value in list(vars(module).items()):
             full = f"{module_name}.{name}"
-            if isinstance(value, (FunctionType, type)):
+            if isinstance(value, (FunctionType, BuiltinFunctionType, type)):
                 yield vars(module), name, value, full
             if isinstance(value, type) and value.__module__ == module_name:
                 own = vars(value)  # one object for all of them

@@ -220,9 +220,9 @@ def _name_tensors(job: Job, model: torch.nn.Module, inputs: Values) -> dict[int,
 
 def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, reply: Json) -> None:
     sample = options.get("sample")
-    with torch.no_grad():
-        model, inputs = _subject(job, module, "cpu", made=sample is None)
-        with emulated(
+    with (
+        torch.no_grad(),
+        emulated(
             arch=job.arch,
             device=job.device,
             counters=True,
@@ -233,9 +233,11 @@ def _emulate(job: Job, module: ModuleType, source_file: str, options: Json, repl
             limit_s=options.get("limit_s"),
             skip_repeats=bool(options.get("skip_repeats")),
             l2_share=_l2_share(job) if sample is None else None,
-        ) as emulation:
-            emulation.names = _name_tensors(job, model, inputs)
-            model(*inputs)
+        ) as emulation,
+    ):
+        model, inputs = _subject(job, module, "cpu", made=sample is None)
+        emulation.names = _name_tensors(job, model, inputs)
+        model(*inputs)
     reply["launches"] = [to_plain(launch) for launch in emulation.launches]
     reply["builds"] = [
         to_plain(build)

@@ -68,7 +68,7 @@ class ReplyParts:
     def __init__(self) -> None:
         self.text: list[str] = []
         self.tools = ToolPieces()
-        self.length = 0  # of the text, in characters
+        self.length = 0  # of the text and of arguments of tools, in characters
         self.finish = ""
         self.usage: Usage = (None, None)
 
@@ -80,6 +80,7 @@ class ReplyParts:
             self.finish = choice.finish_reason or self.finish
             for part in getattr(choice.delta, "tool_calls", None) or []:
                 self.tools.add(part)
+                self.length += len(getattr(part.function, "arguments", None) or "")
             piece += getattr(choice.delta, "content", None) or getattr(choice.delta, "refusal", None) or ""
         self.text.append(piece)
         self.length += len(piece)

@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import LlmError
+
 if TYPE_CHECKING:
     import httpx
     import openai
     from openai.types.chat import ChatCompletionChunk
 
+MOST_LINE_BYTES, MOST_BYTES = 32 << 20, 1 << 30  # of a response; one of 16 million characters in one line is read
 END = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _HERE = threading.local()  # .request: the request that this thread reads
 
@@ -75,9 +78,17 @@ class Request:
             self.sent = True
 
     def listen(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """The bytes of a response with invalid UTF-8 replaced. Notes the time and the end mark of the stream."""
+        """The bytes of a response with invalid UTF-8 replaced. Notes the time and the end mark of the stream.
+
+        Raises `LlmError` for a response without end: what reads it keeps each line, and each document, whole.
+        """
         decoder, tail = codecs.getincrementaldecoder("utf-8")("replace"), b""
+        line = received = 0
         for piece in pieces:
+            received += len(piece)
+            line = line + len(piece) if b"\n" not in piece else len(piece) - piece.rindex(b"\n")
+            if line > MOST_LINE_BYTES or received > MOST_BYTES:
+                raise LlmError(f"the endpoint does not end its reply ({received >> 20} MiB); use another one")
             self.heard, self.last_heard = True, time.monotonic()
             self.ended = self.ended or END.search(tail := tail[-16:] + piece) is not None
             yield decoder.decode(piece).encode()

@@ -12,12 +12,14 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from workbench.analysis.hunks import Hunk, hunks
+from workbench.analysis.hunks import Hunk, count_pairs, hunks
+from workbench.printing import make_printable
 from workbench.views.notebook.decision_record import ADDED, CELL, REMOVED
 from workbench.views.text.mime_bundle import MimeBundle
 
 CONTEXT = 3
 WIDTHS = ("4%", "2%", "44%", "4%", "2%", "44%")  # JupyterLab uses a fixed table layout
+MOST_PAIRS = 100_000  # of equal words, up to which two lines are compared word by word: about a tenth of a second
 ALIKE = 0.4  # two lines with a smaller similarity ratio are marked as a whole
 STRONG = {
     "ins": "background:rgba(46,160,67,.38);text-decoration:none;font-weight:600",
@@ -90,19 +92,26 @@ def _side_cells(line: tuple[int, str] | None, marked: str, sign: str, tint: str)
 def _mark_changes(old: str, new: str) -> tuple[str, str]:
     """Both lines as HTML with changed words marked. Dissimilar lines are marked as a whole."""
     a, b = _split_words(old), _split_words(new)
+    if count_pairs(a, b) > MOST_PAIRS:
+        return _mark_whole("del", old), _mark_whole("ins", new)
     matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
     if not old.strip() or not new.strip() or matcher.ratio() < ALIKE:
         return _mark_whole("del", old), _mark_whole("ins", new)
     before, after = "", ""
     for kind, i, j, k, m in matcher.get_opcodes():
-        gone, come = html.escape("".join(a[i:j])), html.escape("".join(b[k:m]))
+        gone, come = _escape("".join(a[i:j])), _escape("".join(b[k:m]))
         before += gone if kind == "equal" or not gone else f'<del style="{STRONG["del"]}">{gone}</del>'
         after += come if kind == "equal" or not come else f'<ins style="{STRONG["ins"]}">{come}</ins>'
     return before, after
 
 
 def _mark_whole(tag: str, text: str) -> str:
-    return f'<{tag} style="text-decoration:none">{html.escape(text)}</{tag}>' if text else ""
+    return f'<{tag} style="text-decoration:none">{_escape(text)}</{tag}>' if text else ""
+
+
+def _escape(text: str) -> str:
+    """The text for HTML. A character that reorders a line is shown: the line could be read as another one."""
+    return html.escape(make_printable(text))
 
 
 def _split_words(text: str) -> list[str]:
@@ -123,7 +132,7 @@ def _equal_rows(lines: Sequence[str], i: int, k: int, count: int, *, before: boo
 
 
 def _equal_row(i: int, k: int, text: str) -> str:
-    cell = f'<td style="{CELL}"></td><td style="{CELL};text-align:left">{html.escape(text)}</td>'
+    cell = f'<td style="{CELL}"></td><td style="{CELL};text-align:left">{_escape(text)}</td>'
     number = f'<td style="{CELL};text-align:right">'
     return f"<tr>{number}{i + 1}</td>{cell}{number}{k + 1}</td>{cell}</tr>"
 
@@ -133,7 +142,7 @@ def _folded_row(lines: Sequence[str], i: int, k: int, count: int) -> str:
     summary = f"{count} equal line{'s' * (count > 1)}"
     inside = (
         f"<details><summary>{summary}</summary><pre "
-        f'style="font-size:12px;margin:0;text-align:left">{html.escape(text)}</pre></details>'
+        f'style="font-size:12px;margin:0;text-align:left">{_escape(text)}</pre></details>'
     )
     return f'<tr><td style="padding:2px 6px;text-align:left" colspan="6">{inside}</td></tr>'
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import Unavailable
+from workbench.printing import make_printable
 from workbench.profilers.counters import CounterProfiler
 from workbench.records import Job, Version
 from workbench.session import Session
@@ -71,7 +72,10 @@ def describe_decision(session: Session, version: Version) -> str:
 
 
 def html_page(session: Session) -> str:
-    """The session as an HTML page: status, history, roofline, then verdict, diff and source of each version."""
+    """The session as an HTML page: status, history, roofline, then verdict, diff and source of each version.
+
+    Control characters, and those that reorder a line, are shown as they are for a terminal.
+    """
     parts = [
         f"<h1>{html.escape(session.name)}</h1>",
         show_card(describe_problem(session)).html,
@@ -100,7 +104,7 @@ def html_page(session: Session) -> str:
         parts.append(f"<details><summary>source</summary><pre>{source}</pre></details></section>")
     title = html.escape(f"{session.name}: {len(session.versions)} version{'s' if len(session.versions) != 1 else ''}")
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
-    return f"{head}<body>{''.join(parts)}</body></html>"
+    return make_printable(f"{head}<body>{''.join(parts)}</body></html>")
 
 
 def _advice_html(session: Session, version: Version) -> str:
@@ -160,7 +164,8 @@ def escape_markdown(text: str) -> str:
     nbconvert runs a cell's HTML, and formulas can hold links. So `$` becomes its full-width form, and a word joiner
     parts a backslash from what follows.
     """
-    lines = "\n".join(line.lstrip() for line in text.splitlines())  # an indented line is code, where no escape holds
+    # an indented line is code, where no escape holds
+    lines = "\n".join(line.lstrip() for line in make_printable(text).splitlines())
     plain = lines.replace("$", "\uff04").replace("\\", "\\\u2060")
     return MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", plain)
 
