@@ -15,24 +15,23 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
-from workbench.problems.inputs.given import list_further, list_given, read_numbers, vary_numbers
+from workbench.problems.inputs.given import list_further, list_given, list_turned, read_numbers, vary_numbers
 from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
 from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
 from workbench.problems.results import spec_of
 from workbench.problems.settings import spread_ties
 from workbench.problems.tracing import trace_graph
+from workbench.problems.tracing.joint import trace_uses
 from workbench.problems.tracing.kinds import find_kind, operation_names
-from workbench.problems.tracing.uses import find_uses
 from workbench.problems.work import count_work, note_partial_reads
-from workbench.records import Case, Facts, GivenNumber, Opened, Operation, Problem, Settings, TensorSpec
+from workbench.records import Case, Facts, GivenNumber, NumberUse, Opened, Operation, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect", "open_problem"]
 
 # operations that mix what they draw with their inputs, so that float64 cannot have the same draws (reference/draws.py)
 RANDOM = ("rrelu_with_noise",)
-TRACES = 3  # values of a number given to forward that show what it becomes in the graph
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 
@@ -319,30 +318,26 @@ def _vary_given(
     if not any(kind in ("bool", "int", "float") for _, kind, _ in measured.plain_arguments):
         return (), ()
     given, found = vary_numbers(problem, small.settings, list_given(problem, small.settings))
+    traced = [one for one in given if one.others or one.follows]
+    further = {one.name: ((*one.others, *list_further(one)), list_turned(problem, one)) for one in traced}
     values = read_numbers(problem, small.settings)
-    return tuple(
-        _trace_uses(problem, full, small, one, values[one.name]) if one.others or one.follows else one for one in given
-    ), found
 
-
-def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber, value: float) -> GivenNumber:
-    """The number with what it becomes in the graph, at full size and at the sizes for the emulator, where it has this
-    value.
-    """
-    traced, at_full = [(value, small.graph)], [(one.value, full.graph)]
-    for value in (*one.others, *list_further(one)):
-        changed = ((one.key, value),)
+    def trace_small(changed: Settings) -> tuple[Operation, ...]:
         with contextlib.suppress(Exception):  # the person's code raises what it likes for a number
-            if len(traced) < TRACES:
-                traced.append(
-                    (value, _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0])
-                )
-        if full.graph and len(at_full) < TRACES:
-            other = _trace_full(dataclasses.replace(problem, settings=(*problem.settings, *changed))).graph
-            at_full += [(value, other)] if other else []
-    uses, unclear = find_uses(one.name, traced)
-    full_uses, unclear_full = find_uses(one.name, at_full)
-    return dataclasses.replace(one, uses=uses, full_uses=full_uses, unclear=unclear or unclear_full)
+            return _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0]
+        return ()
+
+    def trace_full(changed: Settings) -> tuple[Operation, ...]:
+        return _trace_full(dataclasses.replace(problem, settings=(*problem.settings, *changed))).graph
+
+    uses = trace_uses(traced, values, small.graph, trace_small, further)
+    full_uses = trace_uses(traced, {one.name: one.value for one in traced}, full.graph, trace_full, further)
+    nothing: tuple[tuple[NumberUse, ...], str] = ((), "")
+    made = []
+    for one in given:
+        (at_small, unclear), (at_full, unclear_full) = (every.get(one.name, nothing) for every in (uses, full_uses))
+        made.append(dataclasses.replace(one, uses=at_small, full_uses=at_full, unclear=unclear or unclear_full))
+    return tuple(made), found
 
 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
