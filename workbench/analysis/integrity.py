@@ -77,6 +77,7 @@ CODES = (
     ("torch moved ", "torch_share"),
     ("the kernels did ", "kernel_share"),
     ("the kernels moved ", "kernel_share"),
+    ("was never reached", "constant_unreached"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 
