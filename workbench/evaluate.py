@@ -76,6 +76,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         disturbed=disturbed,
         doubts=(
             *integrity.task_doubts(job.facts.degeneracies),
+            *coverage.unreached_numbers(job.facts, outcome),
             *dict.fromkeys(check.doubt for check in outcome.checks if check.doubt),
         ),
         refuses=coverage.refused_inputs(job.facts, outcome),

@@ -55,7 +55,7 @@ def _write(source: str) -> str:
         ("x, a -> F.elu(x, a)", f"{ONE}, 0.5", (2.5,)),
         ("x, lo, hi -> torch.clamp(x, lo, hi)", f"{ONE}, -0.5, 0.75", (-2.0, 0.1)),
         ("x, a -> torch.where(x > 0.5, x, a)", f"{ONE}, 0.25", (-3.0,)),
-        ("x, s, pos -> (x + pos) * (1 - s) / s", f"{ONE}, 0.25, 100", (0.5, 7)),
+        ("x, s, pos -> (x + pos) * (1 - s * pos) / s", f"{ONE}, 0.25, 100", (0.5, 7)),
         ("x, y, a -> torch.add(x, y, alpha=a)", f"{ONE}, {ONE}, 0.5", (-2.0,)),
         ("x, t -> torch.softmax(x / t, -1)", f"{ONE}, 2.0", (0.5,)),
         ("x, y, a -> torch.relu(x @ y * a)", f"{TWO}, 0.5", (-2.0,)),

@@ -176,3 +176,48 @@ def test_whole_numbers_stay_whole() -> None:
     uses, _ = find_uses("pos", traced)
     assert [(use.place, use.expression) for use in uses] == [("2", "pos"), ("3", "pos + 16")]
     assert not any(re.search(r"\.", use.expression) for use in uses)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("return x * (alpha * beta) + k", {"alpha": "alpha * beta", "beta": "alpha * beta", "k": "k"}),
+        (
+            "return x * (1 - alpha * beta) + k",
+            {"alpha": "-alpha * beta + 1.0", "beta": "-alpha * beta + 1.0", "k": "k"},
+        ),
+        ("return x * (alpha / beta) + k", {"alpha": "alpha / beta", "beta": "alpha / beta", "k": "k"}),
+        (
+            "return x * (0.5 * alpha - beta) + k",
+            {"alpha": "-beta + 0.5 * alpha", "beta": "-beta + 0.5 * alpha", "k": "k"},
+        ),
+        ("return x[:, : k + 8] * alpha + beta", {"alpha": "alpha", "beta": "beta", "k": "k + 8"}),
+    ],
+)
+def test_an_argument_made_of_two_numbers_is_an_expression_of_both(line: str, wanted: dict[str, str]) -> None:
+    facts = inspect(
+        f"def forward(self, x, alpha: float, beta: float, k: int):\n{line}", "[torch.randn(64, 64), 0.7, 2.0, 6]"
+    )
+    assert {one.name: one.uses[0].expression for one in facts.given} == wanted
+    assert not any(one.unclear for one in facts.given) and all(one.uses == one.full_uses for one in facts.given)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "return x * max(alpha, beta) + k",
+        "return x * (alpha * beta * k)",
+        "return x * (alpha * k / 100 if k < 100 else alpha) + beta",
+        "return x * min(alpha, 40.0) + beta * min(beta, 50.0) + k",
+    ],
+)
+def test_what_is_made_of_numbers_in_another_way_is_unclear(line: str) -> None:
+    facts = inspect(
+        f"def forward(self, x, alpha: float, beta: float, k: int):\n{line}", "[torch.randn(64, 64), 0.7, 2.0, 6]"
+    )
+    assert "mul" in {one.unclear for one in facts.given}
+
+
+def test_a_case_goes_beyond_a_number_that_the_text_compares_with() -> None:
+    forward = "def forward(self, x, k: int):\nreturn x * (k / 100 if k < 100 else 2.0)"
+    assert max(find(inspect(forward, "[torch.randn(64, 64), 6]"), "k").others) > 100

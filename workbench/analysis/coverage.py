@@ -36,6 +36,11 @@ def untested_sizes(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
     return tuple(found)
 
 
+def unreached_numbers(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
+    """A sentence for each number of the text beyond which no case that was run goes."""
+    return () if any(check.case == "full" for check in outcome.checks) else facts.unreached
+
+
 def fixed_extents(facts: Facts) -> dict[int, tuple[str, ...]]:
     """Extents of parameters that are a number of the text in every case, since no size decides them, by that number."""
     known = {extent for size in facts.sizes for extent in size.extents}

@@ -81,6 +81,7 @@ CODES = (
     ("the kernels did ", "kernel_share"),
     ("the kernels moved ", "kernel_share"),
     ("written out of sight", "unseen_writer"),
+    ("was never reached", "constant_unreached"),
 )
 TASK_DOUBTS = ("ignores_inputs", "identity")  # kinds of degeneracies with which a kernel without work is right
 

@@ -12,26 +12,24 @@ from types import ModuleType
 from workbench.errors import ProblemError
 from workbench.problems import blame, cases, degenerate, dtypes, loading, numbers, ties, variants, with_settings
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Search
-from workbench.problems.inputs.given import list_further, list_given, read_numbers, vary_numbers
+from workbench.problems.inputs.given import list_further, list_given, list_turned, read_numbers, vary_numbers
 from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
-from workbench.problems.inputs.integers import fake_inputs
 from workbench.problems.model_class import init_source
-from workbench.problems.results import spec_of
-from workbench.problems.settings import spread_ties
 from workbench.problems.tracing import trace_graph
-from workbench.problems.tracing.fakes import on_fake_tensors
+from workbench.problems.tracing.joint import trace_uses
 from workbench.problems.tracing.kinds import find_kind, operation_names
+from workbench.problems.tracing.positions import Side, list_sides
+from workbench.problems.tracing.reach import Reach
 from workbench.problems.tracing.uncompiled import note_compile
-from workbench.problems.tracing.uses import find_uses
+from workbench.problems.tracing.whole import Full, trace_at, trace_full
 from workbench.problems.work import count_work, note_partial_reads
-from workbench.records import Case, Facts, GivenNumber, Opened, Operation, Problem, Settings, TensorSpec
+from workbench.records import Case, Facts, GivenNumber, NumberUse, Opened, Operation, Problem, Settings, TensorSpec
 from workbench.wire import content_hash
 
 __all__ = ["ELEMENT_BUDGET", "FLOP_BUDGET", "inspect", "open_problem"]
 
 # operations that mix what they draw with their inputs, so that float64 cannot have the same draws (reference/draws.py)
 RANDOM = ("rrelu_with_noise",)
-TRACES = 3  # values of a number given to forward that show what it becomes in the graph
 # what the CPU computes in seconds: the search for trivial results runs the reference
 CPU_ELEMENTS, CPU_FLOPS = 1 << 25, 1 << 32
 
@@ -45,37 +43,6 @@ class _Small:
     case: Case
     graph: tuple[Operation, ...]
     parameters: tuple[TensorSpec, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Full:
-    """The reference at full size, on fake tensors; empty if it cannot be traced there.
-
-    `values` are specs of its inputs, parameters and buffers.
-    """
-
-    graph: tuple[Operation, ...] = ()
-    values: tuple[TensorSpec, ...] = ()
-
-    def differing_graph(self, small: _Small) -> tuple[Operation, ...]:
-        """The graph if it may do something else than the small one, else ()."""
-        return self.graph if self.graph and numbers.differs(_drop_reservations(small.graph), self.graph) else ()
-
-    def calculates_differently(self, small: _Small) -> bool:
-        """Whether the calls or the numbers of the small graph are others than those of this one."""
-        return bool(self.graph) and numbers.calculates_differently(_drop_reservations(small.graph), self.graph)
-
-    def specs(self, small: _Small) -> tuple[TensorSpec, ...]:
-        """Specs of every value of the graph if its calls are those of the small one, else ()."""
-        if not self.graph or [(op.name, op.target) for op in self.graph] != [
-            (op.name, op.target) for op in _drop_reservations(small.graph)
-        ]:
-            return ()
-        return self.all_specs()
-
-    def all_specs(self) -> tuple[TensorSpec, ...]:
-        """Specs of every value of the graph."""
-        return (*self.values, *(dataclasses.replace(op.result[0], name=op.name) for op in self.graph if op.result))
 
 
 def open_problem(problem: Problem) -> Opened:
@@ -136,7 +103,7 @@ def inspect(problem: Problem) -> Facts:
 
 def _inspect(problem: Problem, too_large: cases.TooLarge | None) -> Facts:
     measured = blame.measure_full(problem)
-    full = _trace_full(problem)
+    full = trace_full(problem)
     if too_large is not None:
         return _facts_at_full_size(problem, measured, full, too_large, Search(len(full.graph)))
     held = _hold_windows(problem, full)
@@ -151,12 +118,12 @@ def _inspect(problem: Problem, too_large: cases.TooLarge | None) -> Facts:
         held = _hold_windows(held, full)
         small = _inspect_small(problem, held, measured, search)
         said = _note_smaller(problem, small)
-    if full.calculates_differently(small):
+    if full.calculates_differently(small.graph):
         for name, value in cases.sizes(held).items():
             keeping = dataclasses.replace(held, settings=(*held.settings, (name, value)))
             with contextlib.suppress(ProblemError):
                 other = _inspect_small(problem, keeping, measured, search)
-                if not full.calculates_differently(other):
+                if not full.calculates_differently(other.graph):
                     said = (*said, f"{name} stays {value}: forward calculates with a number made of it")
                     small, held = other, keeping
                     break
@@ -180,7 +147,7 @@ def _inspect_held(problem: Problem, held: Problem, measured: Measured, search: S
     return held, _inspect_small(problem, held, measured, search)
 
 
-def _hold_windows(problem: Problem, full: _Full) -> Problem:
+def _hold_windows(problem: Problem, full: Full) -> Problem:
     """The problem with what is no size set: strides, paddings, widths of pools, numbers of groups, lengths of lists of
     tensors.
     """
@@ -198,7 +165,7 @@ def _is_window(problem: Problem, name: str, value: int, windows: list[tuple[str,
     return bool(graph) and numbers.list_windows(graph) != windows
 
 
-def _list_calculated(held: Problem, full: _Full, small: _Small) -> list[tuple[str, int]]:
+def _list_calculated(held: Problem, full: Full, small: _Small) -> list[tuple[str, int]]:
     """The sizes, and their values, that are not shrunk and with which forward calculates. Other cases vary them, so the
     numbers of the two graphs, which are alike, are not those of every case.
     """
@@ -216,11 +183,8 @@ def _list_calculated(held: Problem, full: _Full, small: _Small) -> list[tuple[st
 
 def _trace_other(problem: Problem, name: str, value: int) -> tuple[Operation, ...]:
     """The graph with another value of a number, the nearest with which forward runs."""
-    for other in (value + 1, value - 1, 2 * value, value // 2):
-        settings = spread_ties(problem, (*problem.settings, (name, other)))
-        if graph := _trace_full(dataclasses.replace(problem, settings=settings)).graph:
-            return graph
-    return ()
+    others = (value + 1, value - 1, 2 * value, value // 2)
+    return next(filter(None, (trace_at(problem, ((name, other),)).graph for other in others)), ())
 
 
 def _note_smaller(problem: Problem, small: _Small) -> tuple[str, ...]:
@@ -234,7 +198,7 @@ def _note_smaller(problem: Problem, small: _Small) -> tuple[str, ...]:
 
 
 def _facts_at_full_size(
-    problem: Problem, measured: Measured, full: _Full, error: cases.TooLarge, search: Search
+    problem: Problem, measured: Measured, full: Full, error: cases.TooLarge, search: Search
 ) -> Facts:
     """The facts of a problem that only a GPU can run. Its graph is traced on fake tensors."""
     try:
@@ -280,15 +244,17 @@ def _make_facts(
     problem: Problem,
     held: Problem,
     measured: Measured,
-    full: _Full,
+    full: Full,
     small: _Small,
     more: tuple[str, ...],
     search: Search,
 ) -> Facts:
-    graph, differing = small.graph, full.differing_graph(small)
+    graph, differing = small.graph, full.differing_graph(small.graph)
     odd, said = variants.odd_case(held, small.settings)
     drawn = (small.case, odd) if odd is not None else (small.case,)
     edges = variants.edge_cases(held, small.settings, drawn, measured)
+    beyond, unreached = _go_beyond(held, full, small, (*drawn, *edges), measured, search)
+    edges = (*edges, *beyond)
     given, others = _vary_given(problem, measured, full, small)
     work = [count_work(problem, cases.measure(problem, case.name, case.settings), graph)[0] for case in drawn]
     whole, named = count_work(problem, measured, full.graph or graph)
@@ -303,46 +269,62 @@ def _make_facts(
         work=(*work, whole),
         degeneracies=degenerate.find_degeneracies(problem, small.settings, search),
         notes=(*small.notes, *said, *note_partial_reads(graph, named, "full"), *more),
-        full=full.specs(small),
+        full=full.specs(small.graph),
         full_graph=differing,
         form=measured.form,
         structure=measured.structure,
         plain_arguments=measured.plain_arguments,
         given=given,
+        unreached=unreached,
     )
 
 
+def _go_beyond(
+    held: Problem, full: Full, small: _Small, known: tuple[Case, ...], measured: Measured, search: Search
+) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+    """(a case with positions beyond the numbers with which forward compares them, if the known ones have none; a
+    sentence for each number that no case reaches).
+    """
+
+    def list_ways(at: Settings) -> frozenset[Side]:
+        return trace_at(held, at).list_ways()
+
+    missing = full.list_ways()
+    missing -= list_sides(small.graph, {spec.name: spec.shape for spec in small.case.inputs}) if missing else missing
+    for case in known[1:]:
+        missing -= list_ways(case.settings) if missing else missing
+    reach = Reach(held, list_ways, Search(len(full.graph)))
+    found, unreached = reach.find_case(missing, small.settings, known) if missing else (None, ())
+    return (found,) if found is not None else (), unreached
+
+
 def _vary_given(
-    problem: Problem, measured: Measured, full: _Full, small: _Small
+    problem: Problem, measured: Measured, full: Full, small: _Small
 ) -> tuple[tuple[GivenNumber, ...], tuple[Case, ...]]:
     """(the numbers given to forward, with what they become in its graph; the cases in which they have other values)."""
     if not any(kind in ("bool", "int", "float") for _, kind, _ in measured.plain_arguments):
         return (), ()
     given, found = vary_numbers(problem, small.settings, list_given(problem, small.settings))
+    traced = [one for one in given if one.others or one.follows]
+    further = {one.name: ((*one.others, *list_further(one)), list_turned(problem, one)) for one in traced}
     values = read_numbers(problem, small.settings)
-    return tuple(
-        _trace_uses(problem, full, small, one, values[one.name]) if one.others or one.follows else one for one in given
-    ), found
 
-
-def _trace_uses(problem: Problem, full: _Full, small: _Small, one: GivenNumber, value: float) -> GivenNumber:
-    """The number with what it becomes in the graph, at full size and at the sizes for the emulator, where it has this
-    value.
-    """
-    traced, at_full = [(value, small.graph)], [(one.value, full.graph)]
-    for value in (*one.others, *list_further(one)):
-        changed = ((one.key, value),)
+    def trace_small(changed: Settings) -> tuple[Operation, ...]:
         with contextlib.suppress(Exception):  # the person's code raises what it likes for a number
-            if len(traced) < TRACES:
-                traced.append(
-                    (value, _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0])
-                )
-        if full.graph and len(at_full) < TRACES:
-            other = _trace_full(dataclasses.replace(problem, settings=(*problem.settings, *changed))).graph
-            at_full += [(value, other)] if other else []
-    uses, unclear = find_uses(one.name, traced)
-    full_uses, unclear_full = find_uses(one.name, at_full)
-    return dataclasses.replace(one, uses=uses, full_uses=full_uses, unclear=unclear or unclear_full)
+            return _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0]
+        return ()
+
+    def trace_whole(changed: Settings) -> tuple[Operation, ...]:
+        return trace_full(dataclasses.replace(problem, settings=(*problem.settings, *changed))).graph
+
+    uses = trace_uses(traced, values, small.graph, trace_small, further)
+    full_uses = trace_uses(traced, {one.name: one.value for one in traced}, full.graph, trace_whole, further)
+    nothing: tuple[tuple[NumberUse, ...], str] = ((), "")
+    made = []
+    for one in given:
+        (at_small, unclear), (at_full, unclear_full) = (every.get(one.name, nothing) for every in (uses, full_uses))
+        made.append(dataclasses.replace(one, uses=at_small, full_uses=at_full, unclear=unclear or unclear_full))
+    return tuple(made), found
 
 
 def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
@@ -363,29 +345,3 @@ def _trace(module: ModuleType, problem: Problem) -> tuple[tuple[Operation, ...],
     """
     inputs = loading.make_inputs(module, problem, 0)
     return trace_graph(loading.build_model(module, "Model", problem), inputs, loading.find_call(module, problem).names)
-
-
-def _trace_full(problem: Problem) -> _Full:
-    module = loading.load_module(problem)
-    try:
-        with on_fake_tensors():
-            inputs = fake_inputs(module, problem)
-            model = dtypes.fake_model(module.Model, module, problem)
-            found, state = trace_graph(model, inputs, loading.find_call(module, problem).names)
-    except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
-        return _Full()
-    labels = [
-        *(f"param:{name}" for name, _ in model.named_parameters()),
-        *(f"buffer:{name}" for name, _ in model.named_buffers()),
-    ]
-    given = tuple(spec_of(name, value) for name, value in loading.name_tensors(module, problem, inputs).items())
-    return _Full(
-        graph=_drop_reservations(found),
-        values=(*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True))),
-    )
-
-
-def _drop_reservations(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The graph without each `aten.empty` that nothing reads: a batch norm reserves memory on fake tensors only."""
-    read = {text for op in graph for text in op.operands}
-    return tuple(op for op in graph if op.name in read or not op.target.startswith("aten.empty"))

@@ -185,6 +185,8 @@ class Facts:
     # forward's arguments that hold no tensor, at full size: ("pos", "int", "17"); defaults too
     plain_arguments: tuple[tuple[str, str, str], ...] = field(default=(), metadata=LATER)
     given: tuple[GivenNumber, ...] = field(default=(), metadata=LATER)
+    # numbers of the text beyond which no case for the emulator goes: "the constant 4096 in line 7 was never reached"
+    unreached: tuple[str, ...] = field(default=(), metadata=LATER)
 
     @property
     def result_titles(self) -> tuple[str, ...]:

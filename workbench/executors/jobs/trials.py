@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from workbench.records import Case, Facts, Job, record
 
 SHRUNK, ODD = "shrunk", "odd"
-TINY, OVER, EMPTY, LONG = "tiny", "over", "empty", ("long", "long2", "long3")
+TINY, OVER, EMPTY, LONG = "tiny", "over", "empty", ("long", "long2", "long3", "beyond")
 NUMBERS = ("numbers", "numbers2")  # sizes of the shrunk case, and other numbers given to forward
 EDGES = (*NUMBERS, TINY, OVER, *LONG, EMPTY)  # small cases with one trial
 REFUSABLE = (TINY, EMPTY, *LONG)  # cases that host code may refuse

@@ -6,7 +6,12 @@ before. Used in workers only: it imports torch.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
+import functools
+import math
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -26,6 +31,7 @@ SEEN = 0.01  # least change of a result by another number, as a part of the larg
 # the same of what is changed in place, of which a step of an optimiser is a small part; in these dtypes without TF32
 SEEN_IN_PLACE, EXACT = 0.001, (torch.float32, torch.float64)
 SMALL = 0.01  # numbers below are terms that keep a division from failing; a factor of them changes nothing
+TURNS = 4  # values of a number that are tried because the text compares with what is between
 # factors of the further values of numbers; no two numbers have the same, so that they are told apart
 FACTORS = (0.625, 0.4375, 0.8125, 0.28125)
 
@@ -124,7 +130,9 @@ def vary_numbers(
         while waiting:  # another number may make the effect of one visible: a rate that of a step
             left = []
             for place, one in waiting:
-                values = _list_others(one.value, place, taken[one.key], is_first=name == CASES[0])
+                known = taken[one.key]
+                turned = () if name == CASES[0] else list_turned(problem, one, by_name=True)
+                values = (*turned, *_list_others(one.value, place, known, is_first=name == CASES[0]))
                 tried = (_run_otherwise(problem, last, name, one.key, value) for value in values)
                 run = next(filter(None, tried), None)
                 if run is None:
@@ -196,3 +204,40 @@ def list_further(one: GivenNumber) -> tuple[Number, ...]:
     """Values that a number has in no case; what it becomes in the graph is traced with them too."""
     known = (one.value, *one.others)
     return (*_list_others(one.value, 0, known, is_first=True), *_list_others(one.value, 0, known, is_first=False))
+
+
+def list_turned(problem: Problem, one: GivenNumber, *, by_name: bool = False) -> tuple[Number, ...]:
+    """Values of a number beyond those with which the text compares anything, or that number `by_name`: forward may turn
+    to something else there (`if k < 100`, `min(k, 100)`).
+    """
+    if isinstance(one.value, bool):
+        return ()
+    found: list[Number] = []
+    own = re.split(r"\W", one.name)[0]
+    for number in (number for number, names in _list_compared(problem.source) if own in names or not by_name):
+        far = max(1.0, abs(number) / 2)
+        sides = [side for side in (1, -1) if side * (number - one.value) >= 0]
+        if isinstance(one.value, int):
+            found += [math.floor(number) + 1 if side > 0 else math.ceil(number) - 1 for side in sides]
+        else:
+            found += [number + side * far for side in sides]
+    known = (one.value, *one.others)
+    return tuple(value for value in dict.fromkeys(found) if value not in known)[:TURNS]
+
+
+@functools.lru_cache(maxsize=16)
+def _list_compared(source: str) -> tuple[tuple[float, frozenset[str]], ...]:
+    """(a number, the names beside it) in the text's comparisons and calls of min and max."""
+    found: list[tuple[float, frozenset[str]]] = []
+    for node in ast.walk(ast.parse(source)):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+            parts = node.args
+        names = frozenset(item.id for part in parts for item in ast.walk(part) if isinstance(item, ast.Name))
+        for part in parts:
+            with contextlib.suppress(ValueError, TypeError, SyntaxError):
+                value = ast.literal_eval(part)
+                found += [(value, names)] if type(value) in (int, float) else []
+    return tuple(dict.fromkeys(found))

@@ -21,7 +21,7 @@ def find_uses(name: str, traced: Sequence[tuple[Number, Graph]]) -> tuple[tuple[
     `traced` has the number's values and the graph with each. The call is BRANCH where the calls themselves differ.
     """
     values = [value for value, _ in traced]
-    slots = [dict(_list_slots(graph)) for _, graph in traced]
+    slots = [dict(list_slots(graph)) for _, graph in traced]
     calls = [[(op.name, op.target) for op in graph] for _, graph in traced]
     if any(one != calls[0] for one in calls) or any(one.keys() != slots[0].keys() for one in slots):
         return (), BRANCH
@@ -38,7 +38,7 @@ def find_uses(name: str, traced: Sequence[tuple[Number, Graph]]) -> tuple[tuple[
     return tuple(uses), ""
 
 
-def _list_slots(graph: Graph) -> Iterator[tuple[Slot, str]]:
+def list_slots(graph: Graph) -> Iterator[tuple[Slot, str]]:
     """(place, text) of each argument, and of each item of one that is a list."""
     for op in graph:
         for place, text in (*((str(n), text) for n, text in enumerate(op.operands)), *op.keywords):
@@ -59,30 +59,32 @@ def _express(name: str, values: Sequence[Number], texts: Sequence[str]) -> str:
     is_whole = all(type(value) is int for value in values) and not any("." in text for text in texts)
     slope = (numbers[1] - numbers[0]) / (points[1] - points[0])
     offset = numbers[0] - slope * points[0]
-    if _agree(numbers, [slope * point + offset for point in points]):
+    if agree(numbers, [slope * point + offset for point in points]):
         return _write_line(name, slope, offset, is_whole)
-    if all(points) and _agree(numbers, [numbers[0] * points[0] / point for point in points]) and not is_whole:
-        return f"{_write(numbers[0] * points[0], False)} / {name}"
+    if all(points) and agree(numbers, [numbers[0] * points[0] / point for point in points]) and not is_whole:
+        return f"{write_number(numbers[0] * points[0], False)} / {name}"
     return ""
 
 
-def _agree(numbers: Sequence[float], wanted: Sequence[float]) -> bool:
+def agree(numbers: Sequence[float], wanted: Sequence[float]) -> bool:
+    """Whether numbers are those that an expression says."""
     least = max(map(abs, numbers)) * 1e-15
     return all(math.isclose(*pair, rel_tol=CLOSE, abs_tol=least) for pair in zip(numbers, wanted, strict=True))
 
 
 def _write_line(name: str, slope: float, offset: float, is_whole: bool) -> str:
     """slope * name + offset, shortened."""
-    scaled = {1.0: name, -1.0: f"-{name}"}.get(round(slope, 12), f"{_write(slope, is_whole)} * {name}")
+    scaled = {1.0: name, -1.0: f"-{name}"}.get(round(slope, 12), f"{write_number(slope, is_whole)} * {name}")
     if abs(offset) <= CLOSE * max(abs(slope), 1e-30) and offset != round(offset):
         offset = 0.0
     if not offset:
         return scaled
     if scaled == f"-{name}":
-        return f"{_write(offset, is_whole)} - {name}"
-    return f"{scaled} {'-' if offset < 0 else '+'} {_write(abs(offset), is_whole)}"
+        return f"{write_number(offset, is_whole)} - {name}"
+    return f"{scaled} {'-' if offset < 0 else '+'} {write_number(abs(offset), is_whole)}"
 
 
-def _write(number: float, is_whole: bool) -> str:
+def write_number(number: float, is_whole: bool) -> str:
+    """The number in 12 digits."""
     short = float(f"{number:.12g}")
     return str(int(short)) if is_whole and short.is_integer() else repr(short)

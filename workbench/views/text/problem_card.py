@@ -125,7 +125,8 @@ def list_warnings(session: Session) -> tuple[str, ...]:
     """Why a time or a comparison of this problem means less: no room on the device, trivial outputs that pass."""
     works = [work for work in session.facts.work if work.case == "full"]
     rooms = [memory_warning(work.least_bytes, session.device) for work in works]
-    return tuple(filter(None, (*rooms, *(item.message for item in session.facts.degeneracies))))
+    unreached = session.facts.unreached if session.executor_name == "emulator" else ()
+    return tuple(filter(None, (*rooms, *(item.message for item in session.facts.degeneracies), *unreached)))
 
 
 def format_shapes(case: Case) -> str:
