@@ -144,12 +144,7 @@ def _run_trial(
 ) -> None:
     """The calls of a trial on the emulator. The launches and builds of the first call of all are kept."""
     given, first = folder / "given", not reply["trials"]
-    problem_module = load_case(job, run.case)
-    reference = loading.build_model(problem_module, "Model", job.problem)
-    with torch.no_grad():
-        state = _wait_for_values(given / f"{run.place}-state")
-        for value, stored in zip(loading.state_of(reference).values(), state, strict=True):
-            value.copy_(stored)
+    problem_module, reference = _load_reference(job, given, run)
     calls = [_wait_for_values(given / f"{run.place}-call{call}") for call in range(len(run.values))]
     if special_values.is_left_out(folder, run.place):
         return
@@ -212,12 +207,21 @@ def _run_trial(
     seconds = time.perf_counter() - start
     reply["trials"].append([run.case, run.trial, seconds])
     if first:
-        reply["phases"]["compile and emulate"] = seconds
-        reply["unmapped"] = list(unmapped)
-        reply["launches"] = [to_plain(launch) for launch in kept]
-        reply["builds"] = plain_builds(emulation, job)
+        reply["phases"]["compile and emulate"], reply["unmapped"] = seconds, list(unmapped)
+        reply["launches"], reply["builds"] = [to_plain(launch) for launch in kept], plain_builds(emulation, job)
     watch.write(folder / "scratch" / effects.EFFECTS / run.place)
     write_outputs(folder / "scratch" / OUTPUTS / run.place, values)
+
+
+def _load_reference(job: Job, given: Path, run: Run) -> tuple[ModuleType, torch.nn.Module]:
+    """The problem's module at the sizes of a trial, and its model with the trial's parameters and buffers."""
+    problem_module = load_case(job, run.case)
+    reference = loading.build_model(problem_module, "Model", job.problem)
+    with torch.no_grad():
+        state = _wait_for_values(given / f"{run.place}-state")
+        for value, stored in zip(loading.state_of(reference).values(), state, strict=True):
+            value.copy_(stored)
+    return problem_module, reference
 
 
 def _begin_call(
