@@ -91,12 +91,14 @@ def _describe(version: Version) -> Row:
     trial = version.trials[-1] if version.trials else None
     failure = trial.verdict.failure if trial is not None else None
     errors = [check.max_error for check in trial.outcome.checks] if trial is not None else []
+    doubts = (*trial.verdict.suspect, *filter(None, [trial.verdict.refused])) if trial is not None else ()
     return {
         "version": version.number,
         "title": version.proposal.title,
         "status": "planned" if trial is None else "right" if trial.verdict.correct else "wrong",
         "max_error": round(max(errors), 4) if errors else None,
         "message": f"{failure.stage}/{failure.kind}: {failure.message}" if failure is not None else "",
+        **({"doubts": list(doubts)} if doubts else {}),
     }
 
 
