@@ -65,7 +65,17 @@ def open_problem(problem: Problem) -> Opened:
         lifted = lifted or _open_lifted(problem)
         if lifted is not None and _count_kept(lifted) < _count_kept(opened):
             return lifted
+        return _explain_kept(opened, lifted) if lifted is not None else opened
     return opened
+
+
+def _explain_kept(opened: Opened, lifted: Opened) -> Opened:
+    """The problem with the reasons for which sizes stay even if the numbers of `Model.__init__` vary with them."""
+    reasons = {size.name: size.why for size in lifted.facts.sizes if not size.varied and size.why}
+    other = {size.why: reasons.get(size.name, size.why) for size in opened.facts.sizes if size.why}
+    sizes = tuple(dataclasses.replace(size, why=other.get(size.why, size.why)) for size in opened.facts.sizes)
+    notes = tuple(other.get(note, note) for note in opened.facts.notes)
+    return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, sizes=sizes, notes=notes))
 
 
 def _open_lifted(problem: Problem) -> Opened | None:
@@ -81,9 +91,12 @@ def _open_lifted(problem: Problem) -> Opened | None:
     return dataclasses.replace(opened, facts=dataclasses.replace(opened.facts, notes=notes))
 
 
-def _count_kept(opened: Opened) -> int:
-    """How many sizes have one value in all cases."""
-    return sum(not size.varied for size in opened.facts.sizes)
+def _count_kept(opened: Opened) -> tuple[int, int]:
+    """(how many axes of inputs, how many sizes have one value in all cases)."""
+    kept = [size for size in opened.facts.sizes if not size.varied]
+    inputs = {spec.name for spec in opened.facts.cases[-1].inputs}
+    axes = [extent for size in kept for extent in size.extents if extent.rpartition("[")[0] in inputs]
+    return len(axes), len(kept)
 
 
 def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:

@@ -110,21 +110,22 @@ def _odd_multiples(problem: Problem, start: int, near: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _even_others(start: int) -> tuple[int, ...]:
+def _even_others(start: int, full: int) -> tuple[int, ...]:
     """Values for a size that cannot be odd, as channels of which a number in the text makes groups: no power of two.
 
-    The larger ones come first, which a kernel for `start` does not cover.
+    The larger ones come first, which a kernel for `start` does not cover; last those that are larger by a factor.
     """
-    return (start * 5 // 4, start * 3 // 2, start * 3 // 4) if start % 4 == 0 else ()
+    parts = (start * 5 // 4, start * 3 // 2, start * 3 // 4) if start % 4 == 0 else ()
+    return (*parts, *(start * times for times in (3, 2) if start * times <= full))
 
 
 def odd_case(problem: Problem, shrunk: Settings) -> tuple[Case | None, tuple[str, ...]]:
     """(the reference at odd sizes, notes). Sizes that cannot be odd stay; the case is None if none can be odd."""
     start = {name: int(str(value)) for name, value in shrunk}
     start |= _list_alike(problem, start)
-    wanted = _odd_sizes(tuple(start.items()))
+    wanted, full = _odd_sizes(tuple(start.items())), sizes(problem, 2)
     tried = {
-        name: (value, *_odd_multiples(problem, start[name], value), *_even_others(start[name]))
+        name: (value, *_odd_multiples(problem, start[name], value), *_even_others(start[name], full.get(name, 0)))
         for name, value in wanted.items()
     }
     case, now = _vary(problem, start, tried, lambda at: real_case(problem, "odd", at))

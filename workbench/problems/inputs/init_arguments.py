@@ -14,6 +14,7 @@ import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from workbench.problems.model_class import find_method
 from workbench.problems.settings import (
@@ -145,6 +146,11 @@ class _Lifter:
         }
         assigned = [item for item in find_assignments(self.source) if item.name in names]
         self.numbers = {item.name: item.value for item in assigned if type(item.value) is int}
+        self.fields = {
+            node.name: {ast.unparse(item.target): item.value for item in node.body if _is_field(item)}
+            for node in self.body
+            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(one) for one in node.decorator_list)
+        }
 
     def lift(self, method: ast.FunctionDef, given: set[str]) -> dict[str, int]:
         """The arguments that a method gets, with their values; those that have a number as default and are not given
@@ -164,8 +170,12 @@ class _Lifter:
         for name in sorted(read & self.numbers.keys()):
             self.of_file[name] = added[name] = self.numbers[name]
         for call in ast.walk(method):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in self.methods:
-                self._pass_on(call, self.methods[call.func.id], added, own | stored)
+            name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+            if isinstance(call, ast.Call) and name in self.methods:
+                self._pass_on(call, self.methods[name], added, own | stored)
+            elif isinstance(call, ast.Call) and name in self.fields:
+                defaults_of = self._read_defaults(self.fields[name])
+                self._give(call, [*self.fields[name]], defaults_of, added, own | stored)
         if added:
             star = "" if method.args.kwonlyargs or method.args.vararg else ", *"
             text = "".join(f", {name}={value}" for name, value in added.items())
@@ -176,13 +186,18 @@ class _Lifter:
         """Arguments with a whole number of at least LEAST_IN_INIT, or one of the file by name, as their default."""
         plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
         named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        pairs = (*zip(plain, arguments.defaults, strict=True), *named)
+        return self._read_defaults({one.arg: value for one, value in pairs})
+
+    def _read_defaults(self, values: Mapping[str, ast.expr | None]) -> dict[str, int]:
+        """Those that are a whole number of at least LEAST_IN_INIT, or one of the file by name."""
         found: dict[str, int] = {}
-        for one, value in (*zip(plain, arguments.defaults, strict=True), *named):
+        for name, value in values.items():
             number = value.value if isinstance(value, ast.Constant) else None
             if isinstance(value, ast.Name):
-                found |= {one.arg: self.numbers[value.id]} if value.id in self.numbers else {}
+                found |= {name: self.numbers[value.id]} if value.id in self.numbers else {}
             elif type(number) is int and number >= LEAST_IN_INIT:
-                found[one.arg] = number
+                found[name] = number
         return found
 
     def _pass_on(self, call: ast.Call, method: ast.FunctionDef, added: dict[str, int], taken: set[str]) -> None:
@@ -191,12 +206,17 @@ class _Lifter:
         if name not in self.done:
             self.done[name] = {}  # a class that makes itself
             self.done[name] = self.lift(method, set())
-        plain = [one.arg for one in method.args.args[1 : 1 + len(call.args)]]
-        passed = {*plain, *(one.arg for one in call.keywords)}
+        self._give(call, [one.arg for one in method.args.args[1:]], self.done[name], added, taken)
+
+    def _give(
+        self, call: ast.Call, order: Sequence[str], numbers: Mapping[str, int], added: dict[str, int], taken: set[str]
+    ) -> None:
+        """Give a call those of its numbers that it does not have; `order` is that of its arguments."""
+        passed = {*order[: len(call.args)], *(one.arg for one in call.keywords)}
         if None in passed or any(isinstance(one, ast.Starred) for one in call.args):
             return
         texts = []
-        for inner, value in self.done[name].items():
+        for inner, value in numbers.items():
             if inner in passed:
                 continue
             outer = inner if inner in self.of_file else _free(inner, value, added, taken)
@@ -206,6 +226,10 @@ class _Lifter:
             last = max(((one.end_lineno or 0, one.end_col_offset or 0) for one in _arguments(call)), default=None)
             end = (call.end_lineno or 0, (call.end_col_offset or 1) - 1)
             self.edits.append(((*(last or end), *(last or end)), (", " if last else "") + ", ".join(texts)))
+
+
+def _is_field(item: ast.stmt) -> TypeGuard[ast.AnnAssign]:
+    return isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
 
 
 def _free(name: str, value: int, added: dict[str, int], taken: set[str]) -> str:
