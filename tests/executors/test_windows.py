@@ -1,4 +1,4 @@
-"""Verdicts of problems with a window that is wider than most cases: a kernel without it is refused, or there is a doubt."""
+"""Verdicts of problems with a window wider than most cases: a kernel without it is refused, or there is a doubt."""
 
 from __future__ import annotations
 
