@@ -1,4 +1,4 @@
-"""One number of `Model.__init__` that has to stay does not keep the others, and the reason for which it stays is said."""
+"""One number of `Model.__init__` that has to stay does not keep the others, and the reason why it stays is said."""
 
 from __future__ import annotations
 

@@ -170,12 +170,8 @@ class _Lifter:
         for name in sorted(read & self.numbers.keys()):
             self.of_file[name] = added[name] = self.numbers[name]
         for call in ast.walk(method):
-            name = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
-            if isinstance(call, ast.Call) and name in self.methods:
-                self._pass_on(call, self.methods[name], added, own | stored)
-            elif isinstance(call, ast.Call) and name in self.fields:
-                defaults_of = self._read_defaults(self.fields[name])
-                self._give(call, [*self.fields[name]], defaults_of, added, own | stored)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                self._pass_on(call, call.func.id, added, own | stored)
         if added:
             star = "" if method.args.kwonlyargs or method.args.vararg else ", *"
             text = "".join(f", {name}={value}" for name, value in added.items())
@@ -200,9 +196,15 @@ class _Lifter:
                 found[name] = number
         return found
 
-    def _pass_on(self, call: ast.Call, method: ast.FunctionDef, added: dict[str, int], taken: set[str]) -> None:
-        """Give a call that makes a part the numbers of that part's `__init__`, as arguments of this one."""
-        name = ast.unparse(call.func)
+    def _pass_on(self, call: ast.Call, name: str, added: dict[str, int], taken: set[str]) -> None:
+        """Give a call that makes a part the numbers of that part's `__init__`, or of a dataclass, as arguments of this
+        one.
+        """
+        if name in self.fields and name not in self.methods:
+            self._give(call, [*self.fields[name]], self._read_defaults(self.fields[name]), added, taken)
+        method = self.methods.get(name)
+        if method is None:
+            return
         if name not in self.done:
             self.done[name] = {}  # a class that makes itself
             self.done[name] = self.lift(method, set())
