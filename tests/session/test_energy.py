@@ -14,6 +14,7 @@ import pytest
 from workbench import problems
 from workbench.cli import main
 from workbench.errors import UserError
+from workbench.hash_chain import TABLE
 from workbench.policies import accept_rules
 from workbench.records import Energy, Event, Profile, StoredProfile, Version
 from workbench.session import DATABASE, Session
@@ -262,14 +263,15 @@ def test_a_session_of_an_older_workbench_opens(session: Session) -> None:
     folder = session.folder
     session.close()
     db = sqlite3.connect(folder / DATABASE)
-    db.execute("DROP TABLE profile")
-    db.execute("DROP TABLE search")
-    db.execute(f"PRAGMA user_version={len(MIGRATIONS) - 2}")
+    db.execute("INSERT INTO meta SELECT key, value FROM setting")
+    for table in ("chain", "profile", "search", "setting"):
+        db.execute(f"DROP TABLE {table}")
+    db.execute(f"PRAGMA user_version={MIGRATIONS.index(TABLE)}")
     db.commit()
     db.close()
     with Session.open(folder, write=False) as reader:
         assert reader.profiles(1) == () and not reader.log.store.damage
-    with Session.open(folder) as writer:
+    with Session.open(folder, trusted=True) as writer:
         keep(writer, writer.version(1), energy(1.0))
         assert writer.version(1).energy is not None and writer.version(1).energy.samples == ()
 
