@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sqlite3
 
 from workbench import hash_chain
@@ -77,7 +78,13 @@ def _statements() -> dict[str, str]:
     """The statement of each table, index and trigger, by name."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         migrate(db)
-        return dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall())
+        found = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        return {name: _join_lines(statement) for name, statement in found}
+
+
+def _join_lines(statement: str) -> str:
+    """A statement without its line breaks, which other versions had elsewhere."""
+    return re.sub(r"\s*([(),])\s*", r"\1", " ".join(statement.split()))
 
 
 def find_foreign(db: sqlite3.Connection) -> tuple[Damage, ...]:
@@ -94,5 +101,5 @@ def find_foreign(db: sqlite3.Connection) -> tuple[Damage, ...]:
             "and could change what is written",
         )
         for kind, name, statement in found
-        if _statements().get(name) != statement
+        if _statements().get(name) != _join_lines(statement)
     )

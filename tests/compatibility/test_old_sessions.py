@@ -27,6 +27,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 def test_versions_decisions_and_verdicts_are_those_that_were_written(session: Session) -> None:
     versions = session.versions
+    assert not session.refusal and not session.log.store.damage
     assert [(version.number, version.parent, version.proposal.candidate.program) for version in versions] == [
         (1, None, PROGRAMS[0]),
         (2, 1, PROGRAMS[1]),
