@@ -32,8 +32,8 @@ A few elements, OUTLIERS of all or one, may leave the tolerance as long as their
 times the mean |e| of the output, or three times torch eager's largest error in their row or column, up to OUTLIER times
 accumulation times its largest |e|. An activation makes a row small whose sums were not (LeakyReLU, Mish), and a norm
 enlarges the errors of a row whose values lie close together. Then scale and magnitude say little about an element's
-error. So may RARE of the elements, or one, as long as no error is above three times torch eager's largest: a clamp may
-leave a single tiny element in a row, in which torch's own errors say nothing.
+error. So may RARE of the elements of a float32 output, or one, as long as no error is above three times torch eager's
+largest: a clamp may leave a single tiny element in a row, in which torch's own errors say nothing.
 
 Where torch eager's largest error is as large as the largest |e|, and that below NEGLIGIBLE, the result is what is left
 of terms that cancel (the mean of a normalised row). Then CANCELLED times this error is allowed everywhere: other trials
@@ -387,7 +387,8 @@ def _rate_eager(flat: torch.Tensor, eager: torch.Tensor, found: Tolerance, eps: 
             known[part] = torch.maximum(known[part], typical)
     if absolute >= largest and largest < NEGLIGIBLE:
         found = replace(found, floor=max(found.floor, CANCELLED * absolute))
-    found = replace(found, rare=EAGER * absolute)
+    if found.rounding <= ROUNDING * EPS["float32"]:
+        found = replace(found, rare=EAGER * absolute)
     if ILL_CONDITIONED * eps * largest < absolute < DISCONTINUOUS * largest:
         found = replace(found, uniform=CANCELLED * absolute)
     for at in blocks(flat):
