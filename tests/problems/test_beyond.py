@@ -73,6 +73,11 @@ def test_a_window_is_exceeded_by_a_case_of_its_own() -> None:
     assert not facts.unreached
 
 
+def test_a_window_that_only_the_full_size_exceeds() -> None:
+    facts = inspect(WINDOW.replace("128", "299").replace("1024", "300"))
+    assert facts.size_values("beyond")["scores_1"] == 300
+
+
 def test_the_last_bucket_of_positions_is_reached() -> None:
     found = beyond(inspect(BUCKETS))
     assert max(int(str(found["scores_2"])), int(str(found["scores_3"]))) > 128

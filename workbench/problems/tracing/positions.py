@@ -46,6 +46,7 @@ CAN_BE: dict[str, Callable[[Interval, Interval], bool]] = {
     "eq": lambda a, b: a.low <= b.high and b.low <= a.high,
     "ne": lambda a, b: not a.low == a.high == b.low == b.high,
 }
+CUT = "cut"  # the way of a slice
 CHOOSE: dict[str, Callable[[float, float], float]] = {"minimum": min, "maximum": max}
 LIMITS = ("clamp", "clamp_min", "clamp_max")
 ARITHMETIC: dict[str, Callable[[float, float], float]] = {
@@ -168,7 +169,7 @@ def _cut_sides(op: Operation, extents: Mapping[str, Shape]) -> Iterator[Side]:
         elif name == "slice":
             axis, end = int(_argument(op, 1, "dim") or 0), int(_argument(op, 3, "end") or -1)
             is_cut = -len(shape) <= axis < len(shape) and 0 < end < shape[axis]
-            yield from _sides(f"{op.operands[0]}[{axis}] to {end}", (float(end),), cut=is_cut)
+            yield from _sides(f"{op.operands[0]}[{axis}] to {end}", (float(end),), **{CUT: is_cut})
     except ValueError:  # a number that a call makes
         return
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from workbench.errors import ProblemError
 from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Search, budget_ratio, real_case, sizes
-from workbench.problems.tracing.positions import Side
+from workbench.problems.tracing.positions import CUT, Side
 from workbench.records import Case, Problem, Settings
 
 NAME = "beyond"
@@ -41,8 +41,10 @@ class Reach:
         at = base = self._list_small(now, BESIDE[0])
         for name in reversed([name for name, value in full.items() if value > base[name]]):
             gained = missing & self._list_tried({**base, name: full[name]})
-            if gained and gained & self._list_tried({**base, name: full[name] - 1}):  # no number made of a size
-                least |= {(side, name): self._find_least(side, base, name, full[name]) for side in gained}
+            if any(side.way == CUT for side in gained):  # where it is the half of a size, it is none of a number
+                near = self._list_tried({**base, name: full[name] - 1})
+                gained = frozenset(side for side in gained if side.way != CUT or side in near)
+            least |= {(side, name): self._find_least(side, base, name, full[name]) for side in gained}
         left = {side for side, _ in least}
         for small in BESIDE if least else ():
             at = base = self._list_small(now, small)
