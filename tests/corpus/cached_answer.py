@@ -1,4 +1,4 @@
-# expect: stage=check kind=result_overwritten
+# expect: stage=check kind=wrong_result
 import torch
 import torch.nn as nn
 import cutlass

@@ -7,9 +7,10 @@ import functools
 import pytest
 
 from workbench import problems
+from workbench.analysis import coverage
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.inspector import WorkerInspector
-from workbench.records import Candidate, Facts, Failure, Job, Problem
+from workbench.records import Candidate, Facts, Failure, Job, Outcome, Problem
 
 NORM = """import torch
 import torch.nn as nn
@@ -153,10 +154,14 @@ def subject(source: str) -> tuple[Problem, Facts]:
     return problem, WorkerInspector().inspect(problem)
 
 
-def run(source: str, candidate: str) -> Failure | None:
+def run_job(source: str, candidate: str) -> tuple[Job, Outcome]:
     problem, facts = subject(source)
     job = Job(problem=problem, facts=facts, candidate=Candidate(source=candidate), full_sample=False)
-    return EmulatorExecutor().run(job).failure
+    return job, EmulatorExecutor().run(job)
+
+
+def run(source: str, candidate: str) -> Failure | None:
+    return run_job(source, candidate)[1].failure
 
 
 def norm_kernel(body: str = COUNT, mean: str = "n.running_mean", var: str = "n.running_var") -> str:
@@ -370,17 +375,18 @@ TWICE = CACHE.replace("self.total += x\n        return self.total", "return 2 * 
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reused"),
     [
-        ("return torch.mul(x, 2, out=torch.empty_like(x))", ""),
+        ("return torch.mul(x, 2, out=torch.empty_like(x))", False),
         (
             "y = self.__dict__.setdefault('kept', {}).setdefault(x.shape, torch.empty_like(x)); "
             "return torch.mul(x, 2, out=y)",
-            "a call returns the memory of an earlier result",
+            True,
         ),
     ],
 )
-def test_a_result_that_the_next_call_overwrites_is_refused(body: str, said: str) -> None:
+def test_a_result_that_the_next_call_overwrites_is_said(body: str, reused: bool) -> None:
     """A caller that holds both would find them equal."""
-    failure = run(TWICE, TORCH.format(more="", body=body))
-    assert said in failure.message if failure and said else not failure and not said
+    job, outcome = run_job(TWICE, TORCH.format(more="", body=body))
+    assert outcome.failure is None and outcome.reused == reused
+    assert (coverage.REUSED in coverage.tested_inputs(job.facts, outcome)) == reused

@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.records import Check, Facts, Outcome, Refusal, Size
 
 LAYOUT = " layout"  # the end of the names of layouts
+REUSED = "a result lies in the memory of an earlier one: copy what you keep of a call"
 SMALL = 8  # extents below are windows and groups, which no kernel tiles
 
 
@@ -108,4 +109,5 @@ def tested_inputs(facts: Facts, outcome: Outcome) -> tuple[str, ...]:
     values_of = [kind or "drawn" for kind in kinds if not kind.endswith(LAYOUT)]
     lines = [", ".join(found)] if found else []
     lines += [f"values: {', '.join(values_of)}"] if len(values_of) > 1 else []
-    return (*lines, *([f"layouts: as given, {', '.join(layouts)}"] if layouts else []))
+    lines += [f"layouts: as given, {', '.join(layouts)}"] if layouts else []
+    return (*lines, *([REUSED] if outcome.reused else []))

@@ -191,6 +191,8 @@ class Outcome:
     refusals: tuple[Refusal, ...] = ()
     # values and layouts of inputs that do not suit the reference: "NaN and infinity (why)"
     left_out: tuple[str, ...] = field(default=(), metadata=LATER)
+    # whether a result lies in the memory of an earlier one, which a caller may still hold; on the emulator
+    reused: bool = field(default=False, metadata=LATER)
     torch_work: tuple[TorchWork, ...] = field(default=(), metadata=LATER)  # on the emulator, of trials with any
     findings: tuple[Finding, ...] = ()
     timing: Timing | None = None

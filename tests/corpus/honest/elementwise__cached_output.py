@@ -1,4 +1,4 @@
-"""Correct: relu into a tensor that the class keeps for each shape; every call writes it anew and returns a copy."""
+"""Correct: relu into a tensor that the class keeps for each shape; every call writes it anew."""
 
 import cutlass
 import torch
@@ -28,4 +28,4 @@ class ModelNew(torch.nn.Module):
             self.kept[key] = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         y = self.kept[key]
         launch(*(from_dlpack(t).mark_layout_dynamic(leading_dim=1) for t in (x, y)))
-        return y.clone()
+        return y

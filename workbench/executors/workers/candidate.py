@@ -87,7 +87,7 @@ def attempt(
 
 def _attempt(job: Job, folder: Path, gpu: bool, connection: socket.socket | None, journal: Journal) -> Json:
     reply: Json = {"failure": None, "launches": [], "builds": [], "unmapped": [], "phases": {}, "trials": []}
-    reply["refusals"] = []
+    reply |= {"refusals": [], "reused": False}
     source_file = source_path(folder)
     stage: Stage = "import"
     find_replaced, origins = remember_functions(), Origins(journal.note_unseen)
@@ -196,7 +196,8 @@ def _run_trial(
                     )
                 origins.check_results(found)
                 values += [value.clone() for value in found]  # before more of the candidate's methods run
-                returned.check(found, (*loading.state_of(model).values(), *inputs), run.case)
+                returned.add(found, (*loading.state_of(model).values(), *inputs))
+                reply["reused"] |= returned.reused
                 watch.after(inputs)
         except Exception as error:
             if not _may_refuse(run, error, bool(emulation.launches), source_path(folder)):

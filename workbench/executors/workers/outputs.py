@@ -197,18 +197,12 @@ class Returned:
 
     def __init__(self) -> None:
         self.results: list[torch.Tensor] = []
+        self.reused = False  # whether a result lies where an earlier one does
 
-    def check(self, found: Sequence[torch.Tensor], owned: Iterable[object], name: str) -> None:
-        """Raise `Rejected` if a result of case `name` lies where an earlier one does, and not in a tensor of the model
-        or the caller (`owned`).
-        """
+    def add(self, found: Sequence[torch.Tensor], owned: Iterable[object]) -> None:
+        """Add the results of a call. Those in a tensor of the model or the caller (`owned`) reuse nothing."""
         places = {_storage(value) for value in self.results} - {_storage(value) for value in owned} - {0}
-        if any(_storage(value) in places for value in found):
-            raise _reject(
-                "result_overwritten",
-                f"a call returns the memory of an earlier result, which the caller may still hold (case {name})",
-                "allocate what forward returns in each call, for example with torch.empty_like(x)",
-            )
+        self.reused |= any(_storage(value) in places for value in found)
         self.results += found
 
 
