@@ -18,6 +18,7 @@ BESIDE = (2, 1)  # the sizes beside those that go beyond, the first with which t
 MARGIN = 16  # a size goes beyond by this part of it, so that more than one element shows what is there
 
 Ways = Callable[[Settings], frozenset[Side]]  # the ways that forward takes at these sizes; none if it does not run
+Least = dict[tuple[Side, str], int]  # a way, and a size -> the least value of the size with which it is taken
 
 
 class Reach:
@@ -37,28 +38,38 @@ class Reach:
         """(the case that takes as many of the missing ways as the budget allows, a sentence for each number left)."""
         full = sizes(self.problem, 2)
         now = {**full, **{name: value for name, value in shrunk if type(value) is int}}
-        least: dict[tuple[Side, str], int] = {}
-        at = base = self._list_small(now, BESIDE[0])
+        least = self._list_least(missing, self._list_small(now, BESIDE[0]), full)
+        left = every = {side for side, _ in least}
+        at = base = now
+        for small in BESIDE if least else ():
+            base = self._list_small(now, small)
+            at, left = self._grow(base, least, full)
+            if not left:
+                break
+        case = self._run(at) if at != base else None
+        left = left if case is not None else every
+        return case, self._describe(left, least, (*known, *([case] if case is not None else [])))
+
+    def _list_least(self, missing: frozenset[Side], base: dict[str, int], full: dict[str, int]) -> Least:
+        """For each way that a larger size alone leads to, and that size, the least value that does."""
+        least: Least = {}
         for name in reversed([name for name, value in full.items() if value > base[name]]):
             gained = missing & self._list_tried({**base, name: full[name]})
             if any(side.way == CUT for side in gained):  # where it is the half of a size, it is none of a number
                 near = self._list_tried({**base, name: full[name] - 1})
                 gained = frozenset(side for side in gained if side.way != CUT or side in near)
             least |= {(side, name): self._find_least(side, base, name, full[name]) for side in gained}
-        left = {side for side, _ in least}
-        for small in BESIDE if least else ():
-            at = base = self._list_small(now, small)
-            left = {side for side, _ in least}
-            for (side, name), value in sorted(least.items(), key=lambda item: -item[1]):
-                wanted = {**at, name: max(at[name], min((value + value // MARGIN) | 1, full[name]))}
-                if side in left and self._fits(wanted):
-                    at = wanted
-                    left -= {one for one, other in least if at[other] >= least[one, other]}
-            if not left:
-                break
-        case = self._run(at) if at != base else None
-        left = left if case is not None else {side for side, _ in least}
-        return case, self._describe(left, least, (*known, *([case] if case is not None else [])))
+        return least
+
+    def _grow(self, base: dict[str, int], least: Least, full: dict[str, int]) -> tuple[dict[str, int], set[Side]]:
+        """(sizes that take as many ways as the budget allows, the ways that are left)."""
+        at, left = base, {side for side, _ in least}
+        for (side, name), value in sorted(least.items(), key=lambda item: -item[1]):
+            wanted = {**at, name: max(at[name], min((value + value // MARGIN) | 1, full[name]))}
+            if side in left and self._fits(wanted):
+                at = wanted
+                left -= {one for one, other in least if at[other] >= least[one, other]}
+        return at, left
 
     def _list_small(self, now: dict[str, int], least: int) -> dict[str, int]:
         """The sizes, each the least if the reference runs with it."""
@@ -89,9 +100,7 @@ class Reach:
         except ProblemError:
             return None
 
-    def _describe(
-        self, left: set[Side], least: Mapping[tuple[Side, str], int], known: Sequence[Case]
-    ) -> tuple[str, ...]:
+    def _describe(self, left: set[Side], least: Least, known: Sequence[Case]) -> tuple[str, ...]:
         """A sentence for each number that no case reaches, with its line and the sizes that would have to be larger."""
         lines = _list_lines(self.problem.source)
         found: dict[str, None] = {}
