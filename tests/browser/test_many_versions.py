@@ -96,6 +96,7 @@ def test_the_browser_draws_it_in_time(browser_page: Any, server: Any, folder: Pa
     page.wait_for_function(IN_VIEW)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lines", [1, 200], ids=["in view", "below the page"])
 def test_the_selected_version_is_in_view_of_its_list(browser_page: Any, server: Any, lines: int) -> None:
     page = browser_page

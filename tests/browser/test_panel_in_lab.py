@@ -234,6 +234,7 @@ CUT_ROWS = """() => [...document.querySelectorAll('.cg-at-versions .cg-version')
     row => row.scrollWidth > row.clientWidth || row.scrollWidth > row.parentElement.clientWidth).length"""
 
 
+@pytest.mark.slow
 def test_long_words_deep_in_the_tree_are_in_view(browser_page: Any, server: Any) -> None:
     page = browser_page
     write_notebook(server.root / "deep.ipynb", DEEP)
@@ -278,6 +279,7 @@ GO_ON = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.ke
     {code: 'slow.set(); panel.controller._steps.submit(int).result()', silent: true}).done.then(() => null)"""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("by_key", [False, True])
 def test_stop_ends_a_step_that_has_not_begun(browser_page: Any, server: Any, by_key: bool) -> None:
     page = browser_page

@@ -15,6 +15,7 @@ MATRICES, BATCHES = ("torch.randn(n, d)", "torch.randn(d, 16)"), ("torch.randn(3
 @pytest.mark.parametrize(
     ("forward", "inputs", "arch", "starts"),
     [
+        ("torch.einsum('ik,kj->ji', x, y)", MATRICES, "sm_80", "gemm(a, b) .arch(sm_80) .layout(a=column, b=column)"),
         ("torch.einsum('ik,kj->ij', x, y)", MATRICES, "sm_90a", "gemm(a, b)"),
         (
             "F.relu(torch.einsum('ki,jk->ij', x, y) + 1)",
@@ -22,7 +23,6 @@ MATRICES, BATCHES = ("torch.randn(n, d)", "torch.randn(d, 16)"), ("torch.randn(3
             "sm_80",
             "gemm(a, b) .arch(sm_80) .layout(a=column, b=column)",
         ),
-        ("torch.einsum('ik,kj->ji', x, y)", MATRICES, "sm_80", "gemm(a, b) .arch(sm_80) .layout(a=column, b=column)"),
         (
             "torch.einsum('ik,jk->ij', x, y)",
             ("torch.randn(n, n)",) * 2,

@@ -94,6 +94,7 @@ def test_a_profile_of_a_wrong_version_says_so(tmp_path: Path) -> None:
     assert "v2 is NOT CORRECT" in view_model.profile_table(version)["note"]
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_not_to_be_accepted_next(tmp_path: Path) -> None:
     with Session.create("relu", root=tmp_path, executor="emulator") as session:
         version = session.edit(TORCH_ONLY)
