@@ -1,4 +1,4 @@
-# expect: stage=check kind=wrong_type
+# expect: stage=check kind=wrong_outputs
 import torch
 import torch.nn as nn
 import cutlass
