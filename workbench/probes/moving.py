@@ -66,6 +66,20 @@ def goes(move: Move, old: Value, new: Value) -> bool:
     return size[1] > size[0] if move.direction == "more" else size[1] < size[0]
 
 
+def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
+    """Whether two programs differ in settings alone, and each of these goes the way of one of the moves."""
+    changed = _changed(_settings(before), _settings(after))
+    wanted = tuple(moves)
+    return (
+        bool(changed)
+        and strip_settings(before) == strip_settings(after)
+        and all(
+            any(move.setting == name and goes(move, old, new) for move in wanted)
+            for name, (old, new) in changed.items()
+        )
+    )
+
+
 def _size(value: Value) -> float:
     if value == ABSENT:
         return 0.0

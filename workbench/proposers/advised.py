@@ -46,6 +46,7 @@ def propose_advised(
                 by="planner",
                 parent=ask.baseline.number if ask.baseline is not None else None,
                 instruction=ask.instruction,
+                advice=one.probe,
             )
 
 
