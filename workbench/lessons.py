@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from workbench.errors import UserError
-from workbench.records import Diagnosis, Experience, Lesson, LessonOutcome, Version
+from workbench.records import Experience, Lesson, LessonOutcome, Version
 from workbench.wire import content_hash, from_plain
 
 ENV = "CUTEGEN_LESSONS"
@@ -126,10 +126,14 @@ def learn(
     *,
     kind: str,
     session: str,
-    diagnosis: Diagnosis | None,
+    bottleneck: str,
+    probe: str,
     changes: tuple[Change, ...],
 ) -> Lesson | None:
-    """The lesson of a tested version that changed another one; None if nothing can be said."""
+    """The lesson of a tested version that changed another one, of the class `bottleneck`, on the advice of `probe`.
+
+    None if nothing can be said.
+    """
     if not version.trials or not parent.trials:
         return None
     trial = version.trials[-1]
@@ -142,8 +146,8 @@ def learn(
         kind=kind,
         device=trial.outcome.device,
         by=version.proposal.by,
-        bottleneck=diagnosis.bottleneck if diagnosis is not None else "",
-        probe=diagnosis.advice[0].probe if diagnosis is not None and diagnosis.advice else "",
+        bottleneck=bottleneck,
+        probe=probe,
         changes=changes,
         outcome="failed",
     )

@@ -40,7 +40,8 @@ setting, and keeps the others as they are written: `change` names the settings t
 next legal value that was not tried, and why not of the settings before it. For a kernel that was written by \
 hand, or where no setting makes the change, the session's model gets the advice as its instruction; without a model \
 one line says what to edit, with an example of the pattern from code search (once `%cutegen search` has built its \
-index). The panel has a button for it. The planner follows advice when its ladder has no rung left; \
+index). The panel has a button for it. Where a step was wrong or not \
+faster, no advice goes on in its direction. The planner follows advice when its ladder has no rung left; \
 `session.generate("planner", rank="advice")` follows it first.
 
 **What a model is shown** is the setting `feedback` (`%cutegen model --feedback raw`, `cutegen run --by llm \

@@ -320,6 +320,7 @@ def test_a_model_follows_an_advice_where_no_setting_does(server: Any, session: S
     server.play(comment("as advised"))
     made = session.apply_advice(mine.number, found.advice[0].probe)
     assert made is not None and made.proposal.by == "llm" and made.parent == mine.number
+    assert made.proposal.advice == found.advice[0].probe
     (request,) = server.requests
     assert found.advice[0].action in request["body"]["messages"][1]["content"]
 

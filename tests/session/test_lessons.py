@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench import Session, lessons
+from workbench import Session, lessons, problems
 from workbench.cli import main
 from workbench.errors import UserError
 from workbench.proposers.llm import prompts
@@ -147,3 +147,28 @@ def test_plateaus_and_similar_lessons() -> None:
     assert lessons.find_plateaus(found) == (("secret-project", "softmax", 4),)
     similar = lessons.find_similar([*found, make(8, bottleneck="memory")], "softmax", "memory")
     assert similar[0].version == 8 and len(similar) == lessons.SIMILAR and all(one.kind == "softmax" for one in similar)
+
+
+def test_a_lesson_names_the_advice_that_its_change_followed_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTEGEN_LESSONS", str(tmp_path / "lessons.jsonl"))
+    problem = problems.load("softmax", settings={"batch_size": 4096, "dim": 512})
+    with Session.create(problem, root=tmp_path, executor="emulator", arch="sm_80") as session:
+        session.program("softmax(x) .threads_per_row(1)")
+        names = [advice.probe for advice in session.diagnose("v1").advice]
+        assert names[0] == "coalescing" and {"access_width", "underfilled", "memory_latency"} <= {*names}
+        asked = session.apply_advice("v1", "access_width")  # its setting, vector, is one of coalescing's too
+        session.program("softmax(x) .threads_per_row(32)", parent="v1")
+        session.program("softmax(x) .threads_per_row(1) .threads(64)", parent="v1")  # coalescing names no threads
+        session.program("softmax(x) .threads_per_row(32) .threads(64)", parent="v1")  # no advice names both
+        session.program("softmax(x) .threads_per_row(1)", parent="v3")  # no advice names fewer of them
+        session.edit(session.version(1).proposal.candidate.source + "# by hand\n", parent="v1")
+        assert asked is not None and asked.proposal.advice == "access_width"
+        found = {lesson.version: lesson.probe for lesson in lessons.read()}
+        assert found[2] == "access_width" and found[3] == "coalescing" and found[4] == "memory_latency"
+        told = session.diagnose("v1")
+    rest = {number: probe for number, probe in found.items() if number > 4}
+    assert len(rest) == 3 and set(rest.values()) == {""}
+    counts = {advice.probe: advice.tried for advice in told.advice}
+    assert counts["coalescing"] == counts["access_width"] == 1 and counts["underfilled"] == 0

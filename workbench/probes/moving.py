@@ -13,10 +13,13 @@ from workbench.landscapes import Landscape, Row
 from workbench.landscapes.keys import KEPT, all_settings, distance, strip_settings
 from workbench.language import OPERATIONS, Call, Program, Stage, format_program, parse
 from workbench.records import Move, Version
+from workbench.records.advice import Direction
 
 Value = tuple[object, ...]
 ABSENT: Value = ("absent",)
+WAYS: tuple[Direction, ...] = ("more", "less")
 Neighbour = tuple[Row, str, Value, Value]  # a measured row, the setting that differs, the program's value, the row's
+Step = tuple[str, str]  # the programs before and after it
 
 
 def find_neighbours(place: Landscape, program: str) -> tuple[Neighbour, ...]:
@@ -66,6 +69,20 @@ def goes(move: Move, old: Value, new: Value) -> bool:
     return size[1] > size[0] if move.direction == "more" else size[1] < size[0]
 
 
+def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
+    """Whether two programs differ in settings alone, and each of these goes the way of one of the moves."""
+    changed = _changed(_settings(before), _settings(after))
+    wanted = tuple(moves)
+    return (
+        bool(changed)
+        and strip_settings(before) == strip_settings(after)
+        and all(
+            any(move.setting == name.partition(" ")[0] and goes(move, old, new) for move in wanted)
+            for name, (old, new) in changed.items()
+        )
+    )
+
+
 def _size(value: Value) -> float:
     if value == ABSENT:
         return 0.0
@@ -104,6 +121,49 @@ def _values(program: str, setting: str) -> str:
     """The values of a setting in all stages of a program; "" if it is not set."""
     calls: list[Call] = [call for stage in parse(program).stages for call in stage.settings if call.name == setting]
     return ", ".join("x".join(map(str, call.positional)) for call in calls)
+
+
+def list_failed_steps(versions: Iterable[Version]) -> tuple[Step, ...]:
+    """The versions that changed one setting of their parent and were wrong or not faster: (parent, version) as
+    programs.
+    """
+    versions = tuple(versions)
+    programs = {version.number: version.proposal.candidate.program for version in versions}
+    found = []
+    for version in versions:
+        verdict = version.trials[-1].verdict if version.trials else None
+        before, after = programs.get(version.parent or 0), programs[version.number]
+        if verdict is None or not before or not after:
+            continue
+        failed = not verdict.correct or (verdict.speedup is not None and verdict.speedup <= 1)
+        if failed and _find_change(before, after) is not None:
+            found.append((before, after))
+    return tuple(found)
+
+
+def goes_on(steps: Iterable[Step], move: Move, program: str) -> bool:
+    """Whether a program that makes a move goes on from the end of one of the steps in the same direction."""
+    for before, after in steps:
+        first, second = _find_change(before, after), _find_change(after, program)
+        if first is None or second is None or first[0] != second[0] or first[0].partition(" ")[0] != move.setting:
+            continue
+        values = first[1], first[2], second[2]
+        if move.direction != "other":
+            ways = [move]
+        else:  # what an absent setting is cannot be told here, so it has no direction
+            ways = [] if ABSENT in values else [dataclasses.replace(move, direction=way) for way in WAYS]
+        if any(goes(way, *values[:2]) and goes(way, *values[1:]) for way in ways):
+            return True
+    return False
+
+
+def _find_change(before: str, after: str) -> tuple[str, Value, Value] | None:
+    """The one setting in which two programs differ, with both values; None if they differ in more or in none."""
+    changed = _changed(_settings(before), _settings(after))
+    if len(changed) != 1 or strip_settings(before) != strip_settings(after):
+        return None
+    ((name, (old, new)),) = changed.items()
+    return name, old, new
 
 
 def map_programs(versions: Iterable[Version]) -> dict[str, Version]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from workbench.codegen.canonical import canonical
 from workbench.errors import ProgramError, UserError
 from workbench.probes import directives
-from workbench.probes.moving import describe_move, map_programs, write_moved
+from workbench.probes.moving import describe_move, goes_on, list_failed_steps, map_programs, write_moved
 from workbench.proposers.binding import candidate_of
 from workbench.records import Advice, Ask, Diagnosis, Event, Proposal
 
@@ -21,17 +21,18 @@ def propose_advised(
 ) -> Iterator[Proposal]:
     """Untried programs that make the advised moves of the version to improve, in the order of the advice.
 
-    `banned` settings are not touched; `most` limits the steps of one advice. Empty for a version without a program.
+    `banned` settings are not touched; `most` limits the steps of one advice; where a step failed, none goes on in its
+    direction. Empty for a version without a program.
     """
     program = ask.baseline.proposal.candidate.program if ask.baseline is not None else None
     if program is None:
         return
     tried = {version.proposal.candidate.source for version in ask.history}
-    known = set(map_programs(ask.history))
+    known, failed = set(map_programs(ask.history)), list_failed_steps(ask.history)
     for one in advice:
         wanted = [move for move in one.moves if move.setting not in banned]
         for move, text in itertools.islice(write_moved(program, wanted), most):
-            if canonical(text) in known:
+            if canonical(text) in known or goes_on(failed, move, text):
                 continue
             try:
                 candidate = candidate_of(ask.problem, ask.facts, ask.arch, text)
@@ -46,6 +47,7 @@ def propose_advised(
                 by="planner",
                 parent=ask.baseline.number if ask.baseline is not None else None,
                 instruction=ask.instruction,
+                advice=one.probe,
             )
 
 
@@ -72,7 +74,7 @@ def follow_advice(ask: Ask, which: object, banned: frozenset[str]) -> Iterator[E
         why = "this advice is no change of a setting"
     else:
         names = ", ".join(dict.fromkeys(move.setting for move in advice.moves))
-        why = f"every legal program with this change ({names}) was tried, or there is none"
+        why = f"every legal program with this change ({names}) was tried or goes on where one failed, or there is none"
     yield Event(kind="note", message=f"{advice.probe}: {why}")
 
 

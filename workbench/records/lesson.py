@@ -23,7 +23,7 @@ class Lesson:
     device: str
     by: str  # the proposer
     bottleneck: str = ""  # class of the version that was changed, "" unknown
-    probe: str = ""  # the first advice about that version
+    probe: str = ""  # whose advice about that version the change followed, "" none
     changes: tuple[tuple[str, str, str], ...] = ()  # (setting, value before, value after); () for changes of the source
     outcome: LessonOutcome
     gain: float | None = None  # time before over time after

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Literal
 
-from workbench.records.base import record
+from workbench.records.base import LATER, record
 
 HUMAN = "human"
 
@@ -34,6 +35,7 @@ class Proposal:
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost_usd: float | None = None  # None with tokens = unknown
+    advice: str = field(default="", metadata=LATER)  # the probe on whose advice it was made; "" for none
 
 
 @record

@@ -11,6 +11,7 @@ from workbench import evaluate, lessons, plugins, probes
 from workbench.errors import Unavailable, UserError
 from workbench.landscapes.keys import format_settings
 from workbench.probes import directives
+from workbench.probes.moving import is_made_by
 from workbench.profilers.counters import profile_full_size
 from workbench.profilers.emulation import run_on_emulator
 from workbench.profilers.recorded import is_worth_keeping, merge_profiles, shorten
@@ -230,12 +231,14 @@ class Learning:
         parent = self._changed_version(version)
         if parent is None:
             return
+        diagnosis = self.diagnosing.find_known(parent)
         lesson = lessons.learn(
             version,
             parent,
             kind=self.log.facts.kind,
             session=self.log.name,
-            diagnosis=self.diagnosing.find_known(parent),
+            bottleneck=diagnosis.bottleneck if diagnosis is not None else "",
+            probe=_find_followed(diagnosis, parent, version),
             changes=_changes(parent, version),
         )
         if lesson is None:
@@ -256,6 +259,18 @@ class Learning:
         if version.proposal.repairs is None or (parent.trials and parent.trials[-1].verdict.correct):
             return parent
         return self._changed_version(parent)
+
+
+def _find_followed(found: Diagnosis | None, old: Version, new: Version) -> str:
+    """The probe whose advice a change followed: the one that the proposal names, else the first one whose moves make
+    all of the change; "" if there is none.
+    """
+    if new.proposal.advice or found is None:
+        return new.proposal.advice
+    before, after = old.proposal.candidate.program, new.proposal.candidate.program
+    if not before or not after:
+        return ""
+    return next((advice.probe for advice in found.advice if is_made_by(advice.moves, before, after)), "")
 
 
 def _changes(old: Version, new: Version) -> tuple[tuple[str, str, str], ...]:

@@ -132,7 +132,9 @@ class Proposing:
         text = directives.write_directive(advice, base.proposal.candidate.source)
         instruction = "\n".join(filter(None, (text, shown and f"For example, {shown}")))
         ask = dataclasses.replace(ask, instruction=instruction)
-        return self._run_proposer(plugins.load("proposer", DEFAULTS.model_proposer), ask, NO_OPTIONS)
+        return self._run_proposer(
+            plugins.load("proposer", DEFAULTS.model_proposer), ask, NO_OPTIONS, advice=advice.probe
+        )
 
     def repair(
         self, reference: Reference, by: str, options: Options = NO_OPTIONS, *, test: bool = True
@@ -167,9 +169,19 @@ class Proposing:
         return tuple(self.log.version(version.number) for version in found if version is not None)
 
     def _run_proposer(
-        self, proposer: Proposer, ask: Ask, options: Options, *, test: bool = True, largest_gain_first: bool = False
+        self,
+        proposer: Proposer,
+        ask: Ask,
+        options: Options,
+        *,
+        test: bool = True,
+        largest_gain_first: bool = False,
+        advice: str = "",
     ) -> Version | None:
-        """Run a proposer, store its events and its model calls, and add its proposal as a version."""
+        """Run a proposer, store its events and its model calls, and add its proposal as a version.
+
+        `advice` names the probe whose advice the request gives the proposer as the one to follow.
+        """
         plugins.check_options(proposer, options)
         context = dataclasses.replace(
             self.testing.context,
@@ -185,7 +197,8 @@ class Proposing:
             self.model.store_spent()
         if proposal is None:
             return None
-        return self.testing.add(dataclasses.replace(proposal, exchanges=exchanges), test=test)
+        made = dataclasses.replace(proposal, exchanges=exchanges, advice=proposal.advice or advice)
+        return self.testing.add(made, test=test)
 
     def _access(self, ask: Ask) -> ModelAccess:
         """The model with its tools, with the probes among them if it is to choose which look."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from workbench import search
 from workbench.codegen.canonical import canonical
 from workbench.probes import directives
-from workbench.probes.moving import describe_move, map_programs, name_settings, write_moved
+from workbench.probes.moving import describe_move, goes_on, list_failed_steps, map_programs, name_settings, write_moved
 from workbench.records import Advice, Candidate, Diagnosis, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
@@ -114,20 +114,24 @@ class Found(NamedTuple):
 
 
 def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()) -> Found:
-    """The nearest legal program with an advised change that no version has."""
+    """The nearest legal program with an advised change that no version has, and that goes on from no failed step."""
     program = version.proposal.candidate.program
     if not program:
         return Found()
-    known, made, passed = map_programs(versions), list[str](), list[str]()
+    known, failed = map_programs(versions), list_failed_steps(versions)
+    made, passed = list[str](), list[str]()
     for move in advice.moves:
         texts = [text for _, text in write_moved(program, [move])]
+        why = "has no untried value" if texts else "has no other legal value by itself"
         for text in texts:
             sets = describe_move(move, program, text)
             if (twin := known.get(canonical(text))) is None:
+                if goes_on(failed, move, text):
+                    why = "only goes on where a step failed"
+                    continue
                 return Found(text, sets, "; ".join(made), ", ".join(passed))
             if len(made) < MOST_MADE:
                 made.append(f"{sets} in {_describe_end(twin)}")
-        why = "has no untried value" if texts else "has no other legal value by itself"
         passed += [f"{name} {why}" for name in name_settings(program, [move])]
     return Found(made="; ".join(made), passed=", ".join(passed))
 
