@@ -11,7 +11,7 @@ from workbench import search
 from workbench.codegen.canonical import canonical
 from workbench.probes import directives
 from workbench.probes.moving import describe_move, map_programs, name_settings, write_moved
-from workbench.records import Advice, Candidate, Diagnosis, Version
+from workbench.records import Advice, Candidate, Diagnosis, Move, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
 from workbench.views.figures.svg import inline_svg
@@ -127,9 +127,18 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
                 return Found(text, sets, "; ".join(made), ", ".join(passed))
             if len(made) < MOST_MADE:
                 made.append(f"{sets} in {_describe_end(twin)}")
-        why = "has no untried value" if texts else "has no other legal value by itself"
+        why = _describe_none(program, move, tried=bool(texts))
         passed += [f"{name} {why}" for name in name_settings(program, [move])]
     return Found(made="; ".join(made), passed=", ".join(passed))
+
+
+def _describe_none(program: str, move: Move, *, tried: bool) -> str:
+    """Why a move leads to no program: each value in its direction was tried, or none there is legal, or none at all."""
+    towards = {"more": "larger", "less": "smaller", "other": "other"}[move.direction]
+    if tried:
+        return f"has no untried {towards} value"
+    is_only = next(write_moved(program, [Move(setting=move.setting, direction="other")]), None) is None
+    return f"has no {'other' if is_only else towards} legal value by itself"
 
 
 def describe_change(advice: Advice, candidate: Candidate) -> str:
