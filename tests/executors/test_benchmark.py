@@ -271,7 +271,7 @@ def test_drift_cancels_out_of_the_ratio_and_is_said(job: Job, tmp_path: Path) ->
     play = Play(tmp_path, {"candidate": lambda n: 1e-3 * (1 + 0.004 * n), "eager": lambda n: 2e-3 * (1 + 0.004 * n)})
     result = play.run(job).result
     (ratio,) = (one for one in result.ratios if one.of == "kernels")
-    assert ratio.low < 2 < ratio.high and ratio.high - ratio.low < 0.05
+    assert ratio.low < 2 < ratio.high and ratio.high - ratio.low < 0.08
     assert any("drifted" in doubt for doubt in result.timings["candidate"].doubts)
 
 

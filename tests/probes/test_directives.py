@@ -115,3 +115,19 @@ def test_more_than_none_is_more_than_one() -> None:
     wanted = [Move(setting="unroll", direction="more")]
     moved = [text for _, text in write_moved("softmax(x) .threads_per_row(32) .vector(4)", wanted)]
     assert moved and not any(".unroll(1)" in text for text in moved)
+
+
+def test_a_setting_that_is_not_written_has_its_default() -> None:
+    """256 threads: fewer than that are less, more are more, and the nearest comes first."""
+    program = "elementwise(gelu_tanh(x)) .vector(8)"
+    moves = [Move(setting="threads", direction="less"), Move(setting="threads", direction="more")]
+    less, more = ([text.partition(".threads")[2] for _, text in write_moved(program, [move])] for move in moves)
+    assert (less, more) == (["(128)", "(64)", "(32)"], ["(512)", "(1024)"])
+    fewer = [text for _, text in write_moved("elementwise(gelu_tanh(x)) .threads(64)", moves[:1])]
+    assert fewer == ["elementwise(gelu_tanh(x)) .threads(32)"]  # to leave it out is not less
+
+
+def test_a_row_gets_few_parts_before_many() -> None:
+    program = "softmax(x) .arch(sm_90a) .threads_per_row(64)"
+    moved = [text.partition(".parts")[2] for _, text in write_moved(program, [Move(setting="parts", direction="more")])]
+    assert moved == ["(8)", "(32)", "(128)", "(512)", "(1024)"]

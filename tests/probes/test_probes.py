@@ -23,10 +23,12 @@ from taken import (
 
 from workbench.landscapes import landscapes
 from workbench.probes import KernelProbe, diagnose, load_probes
+from workbench.probes.moving import write_moved
 from workbench.probes.two_stage import choose_class, classify_bound, select_classes
 from workbench.records import Advice, Bound, KernelMetrics, Profile, Work
 
 Row = tuple[str, str]  # a landscape's problem, and a program
+WIDE_VECTOR = "elementwise(gelu_tanh(x)) .arch(sm_90a) .vector(8)"
 GEMM = "gemm(a, b) .arch(sm_90a)"
 WITHOUT_TENSOR_CORES = f"{GEMM} .thread_tile(8, 8) .tile(64, 64, 32)"
 CONV = "conv(x, w, padding=(2, 4), dilation=(2, 3)) .arch(sm_90a)"
@@ -143,6 +145,26 @@ def test_a_probe_advises_on_kernels_with_its_fault(name: str) -> None:
     planted = [planted_profiles()[item.name] for item in PLANTED if item.probe == name]
     assert all(name in {advice.probe for advice in diagnose_taken(taken).advice} for taken in planted)
     assert len([*rows, *measured, *planted]) >= 2
+
+
+def test_a_vector_of_several_accesses_is_advised_to_be_smaller() -> None:
+    """Of 32 bytes a thread moves half with each access, and its neighbour's lie beside the other half."""
+    wide = counted_profile("gelu_tanh", WIDE_VECTOR)
+    (advice,) = (item for item in diagnose_taken(wide).advice if item.probe == "coalescing")
+    _, first = next(write_moved(WIDE_VECTOR, advice.moves))
+    assert first == WIDE_VECTOR.replace(".vector(8)", ".vector(4)")
+
+
+def test_a_row_is_not_cut_into_more_parts_to_be_read_once() -> None:
+    """Each kernel of a row in parts reads it again."""
+    ((problem, program),) = POSITIVE_ROWS["l2_locality"]
+    (advice,) = (
+        item for item in diagnose_taken(counted_profile(problem, program)).advice if item.probe == "l2_locality"
+    )
+    moved = [text for _, text in write_moved(program, advice.moves) if ".parts(" in text]
+    assert moved and not any(".parts(1024)" in text for text in moved)
+    whole = program.replace(".parts(512) ", "")
+    assert not any(".parts(" in text for _, text in write_moved(whole, advice.moves))
 
 
 @pytest.mark.parametrize("name", NAMES)

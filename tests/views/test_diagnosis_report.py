@@ -84,13 +84,31 @@ def test_what_versions_have_already_is_not_advised_again() -> None:
     seen = advice_view.advice_view(own, FOUND, (own, twin), has_model=False)["top"]
     assert seen is not None and seen["action"].endswith("(vector 4)") and seen["way"] == "apply"
     only = dataclasses.replace(ADVICE, moves=(Move(setting="cluster", direction="less"),))
-    assert find_move(own, only, ()) == Found(passed="cluster has no other legal value by itself")
+    assert find_move(own, only, ()) == Found(passed="cluster has no smaller legal value by itself")
     programs = [text for _, text in write_moved("softmax(x) .threads_per_row(32)", ADVICE.moves)]
     every = tuple(dataclasses.replace(version(program=text), number=n) for n, text in enumerate(programs, 4))
     change = notebook_way(own, every, has_model=False)(ADVICE)
     assert change.way.startswith("every setting that makes it was tried") and change.made.startswith("vector 2 in v4")
     seen = advice_view.advice_view(own, FOUND, every, has_model=False)["top"]
     assert seen is not None and "each setting that makes this change was tried (vector 2 in v4" in seen["way"]
+
+
+def test_no_other_value_is_said_only_where_none_is_legal() -> None:
+    own = version(program="elementwise(gelu_tanh(x)) .threads(1024) .vector(8)")
+    more = tuple(Move(setting=name, direction="more") for name in ("vector", "threads"))
+    nothing = find_move(own, dataclasses.replace(ADVICE, moves=more))
+    assert nothing == Found(
+        passed="vector has no larger legal value by itself, threads has no larger legal value by itself"
+    )
+    less = tuple(dataclasses.replace(move, direction="less") for move in more)
+    assert find_move(own, dataclasses.replace(ADVICE, moves=less)).sets == "vector 4 instead of 8"
+    programs = [text for _, text in write_moved(own.proposal.candidate.program or "", less[:1])]
+    parted = version(program="softmax(x) .parts(8) .threads_per_row(32)")  # a row in parts is never kept
+    kept = dataclasses.replace(ADVICE, moves=(Move(setting="kept", direction="more"),))
+    assert find_move(parted, kept) == Found(passed="kept has no other legal value by itself")
+    every = tuple(dataclasses.replace(version(program=text), number=n) for n, text in enumerate(programs, 4))
+    tried = find_move(own, dataclasses.replace(ADVICE, moves=less), every)
+    assert tried.sets == "threads 512 instead of 1024" and tried.passed == "vector has no untried smaller value"
 
 
 def test_bars_have_their_limit_as_a_mark() -> None:

@@ -42,6 +42,9 @@ class Coalescing(KernelProbe):
             return None
         ratio = used / least
         line = worst_line(profile.lines, excess_sectors)
+        by_thread = [("threads_per_row", MORE), ("vector", LESS)]  # a vector of several accesses spreads each of them
+        if (mean_access(kernel) or 0.0) <= NARROW:
+            by_thread = [("vector", MORE), ("threads_per_row", MORE)]
         return self.advise(
             kernel,
             profile,
@@ -50,7 +53,7 @@ class Coalescing(KernelProbe):
             action="let consecutive threads take consecutive elements; if the layout forbids it, stage a tile through "
             "shared memory and write it out transposed",
             evidence=(Measure(name="sectors over the least", value=ratio, limit=WASTE, unit="x"),),
-            changes=moves(("vector", MORE), ("threads_per_row", MORE), ("tile", OTHER)),
+            changes=moves(*by_thread, ("tile", OTHER)),
             line=line,
             pattern="coalesced copy shared memory transpose",
         )
@@ -132,7 +135,8 @@ class L2Locality(KernelProbe):
             action="let CTAs that share data run at the same time (raster, clusters), use larger tiles, or keep the "
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",
             evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
-            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), ("cluster", MORE), ("parts", OTHER)),
+            # fewer parts: each kernel of a row in parts reads it again
+            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), ("cluster", MORE), ("parts", LESS)),
             line=worst_line(profile.lines, _read_sectors) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )

@@ -94,8 +94,8 @@ def _size(value: Value) -> float:
 
 
 def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, str]]:
-    """Legal programs that make one of the moves and change nothing else, nearest values first. The other settings stay
-    as they are written, also those that are the default.
+    """Legal programs that make one of the moves and change nothing else, nearest values first. A setting that is not
+    written has its default value. The other settings stay as they are written, also those that are the default.
     """
     parsed = parse(program)
     for move in wanted:
@@ -177,7 +177,7 @@ def map_programs(versions: Iterable[Version]) -> dict[str, Version]:
 
 
 def _variants(program: Program, move: Move) -> list[str]:
-    found: dict[str, tuple[float, str]] = {}  # by canonical text
+    found: dict[str, tuple[float, float, str]] = {}  # by canonical text
     before = canonical(format_program(program))
     for number, stage in enumerate(program.stages):
         setting = OPERATIONS[stage.operation.name].setting(move.setting)
@@ -185,19 +185,37 @@ def _variants(program: Program, move: Move) -> list[str]:
             continue
         here = next((call.positional for call in stage.settings if call.name == move.setting), ABSENT)
         values: list[Value] = [value if isinstance(value, tuple) else (value,) for value in setting.values]
+        default = _find_default(program, number, move.setting, values)
+        start = default if here == ABSENT else here
         for value in [*values, ABSENT]:
-            if value == here or not goes(move, here, value):
+            if value == here or not goes(move, start, default if value == ABSENT else value):
                 continue
-            if here == ABSENT and move.direction == "more" and _size(value) == 1:
+            if start == ABSENT and move.direction == "more" and _size(value) == 1:
                 continue  # one part, one stage, one CTA: nothing more than without the setting
             text = format_program(_with(program, number, _stage_with(stage, move.setting, value)))
-            try:
-                key = canonical(text)
-            except ProgramError:
-                continue
-            if key != before:
-                found.setdefault(key, (distance({"": here}, {"": value}), text))
-    return [text for _, text in sorted(found.values())]
+            key = _key(text)
+            if key is not None and key != before:
+                size = _size(value) if start == ABSENT else 0.0  # from no value each is as far
+                found.setdefault(key, (distance({"": start}, {"": value}), size, text))
+    return [text for _, _, text in sorted(found.values())]
+
+
+def _find_default(program: Program, number: int, name: str, values: Iterable[Value]) -> Value:
+    """The value that a stage has without the setting: the one that gives the same code; ABSENT if none does."""
+    texts = {
+        value: format_program(_with(program, number, _stage_with(program.stages[number], name, value)))
+        for value in (*values, ABSENT)
+    }
+    without = _key(texts.pop(ABSENT))
+    return next((value for value, text in texts.items() if without is not None and _key(text) == without), ABSENT)
+
+
+def _key(text: str) -> str | None:
+    """The canonical text of a program; None if it is not legal."""
+    try:
+        return canonical(text)
+    except ProgramError:
+        return None
 
 
 def _with(program: Program, number: int, stage: Stage) -> Program:

@@ -11,7 +11,7 @@ from workbench import search
 from workbench.codegen.canonical import canonical
 from workbench.probes import directives
 from workbench.probes.moving import describe_move, goes_on, list_failed_steps, map_programs, name_settings, write_moved
-from workbench.records import Advice, Candidate, Diagnosis, Version
+from workbench.records import Advice, Candidate, Diagnosis, Move, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
 from workbench.views.figures.svg import inline_svg
@@ -122,7 +122,7 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
     made, passed = list[str](), list[str]()
     for move in advice.moves:
         texts = [text for _, text in write_moved(program, [move])]
-        why = "has no untried value" if texts else "has no other legal value by itself"
+        why = _describe_none(program, move, tried=bool(texts))
         for text in texts:
             sets = describe_move(move, program, text)
             if (twin := known.get(canonical(text))) is None:
@@ -134,6 +134,15 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
                 made.append(f"{sets} in {_describe_end(twin)}")
         passed += [f"{name} {why}" for name in name_settings(program, [move])]
     return Found(made="; ".join(made), passed=", ".join(passed))
+
+
+def _describe_none(program: str, move: Move, *, tried: bool) -> str:
+    """Why a move leads to no program: each value in its direction was tried, or none there is legal, or none at all."""
+    towards = {"more": "larger", "less": "smaller", "other": "other"}[move.direction]
+    if tried:
+        return f"has no untried {towards} value"
+    is_only = next(write_moved(program, [Move(setting=move.setting, direction="other")]), None) is None
+    return f"has no {'other' if is_only else towards} legal value by itself"
 
 
 def describe_change(advice: Advice, candidate: Candidate) -> str:
