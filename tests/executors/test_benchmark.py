@@ -289,7 +289,7 @@ def test_drift_cancels_out_of_the_ratio_and_is_said(job: Job, tmp_path: Path) ->
     play = Play(tmp_path, {"candidate": lambda n: 1e-3 * drift(), "eager": lambda n: 2e-3 * drift()})
 
     def drift() -> float:  # with time: the candidate has taken more samples, for the outputs that are checked
-        return 1 + 0.002 * play.clock
+        return 1 + 0.0015 * play.clock
 
     result = play.run(job).result
     (ratio,) = (one for one in result.ratios if one.of == "kernels")
