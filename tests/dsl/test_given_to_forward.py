@@ -48,6 +48,7 @@ def _write(source: str) -> str:
     return path
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("forward", "inputs", "numbers"),
     [

@@ -60,6 +60,7 @@ def test_functions() -> None:
         same(row, wanted, name)
 
 
+@pytest.mark.slow
 def test_functions_of_two() -> None:
     a, b = (item.contiguous() for item in (ODD[:, None].expand(-1, len(ODD)), ODD[None, :].expand(len(ODD), -1)))
     for name, wanted in (
@@ -145,6 +146,7 @@ def test_rows_whose_largest_is_infinite(how: str) -> None:
                 same(got, losses(x, target, reduction="none"), f"crossentropy of class {place}")
 
 
+@pytest.mark.slow
 def test_columns_whose_largest_is_infinite() -> None:
     x = rows().t().contiguous()
     for how in ("", ".split(4) .kept()"):

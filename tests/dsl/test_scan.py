@@ -50,6 +50,7 @@ def test_against_torch(schedule: str, options: dict[str, Any]) -> None:
     torch.testing.assert_close(run_on(text, (x,), ("x",)).double(), expected(x, **options), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_masked_half_and_columns() -> None:
     torch.manual_seed(0)
     x, mask = torch.randn(4, 640), torch.rand(4, 640) > 0.5

@@ -30,6 +30,7 @@ def test_the_least_of_each_column_at_any_size_and_alignment(shape: tuple[int, in
     assert torch.equal(run(f"reduce(x, op=min, axis=1) {HOW}", (x,), ("x",)), x.amin(1))
 
 
+@pytest.mark.slow
 def test_other_reductions_other_axes_and_several_tensors() -> None:
     torch.manual_seed(1)
     x, y = torch.randn(19, 135), torch.randn(2, 33, 5, 14)

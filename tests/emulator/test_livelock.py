@@ -143,6 +143,7 @@ def test_loops_that_get_on_are_no_standstill() -> None:
     assert launch.sampled == 2 and data[0] == 2 * 600
 
 
+@pytest.mark.slow
 def test_stream_k_says_whom_it_waits_for(tmp_path: Path) -> None:
     path = tmp_path / "candidate.py"
     path.write_text(

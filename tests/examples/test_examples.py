@@ -54,6 +54,7 @@ def test_split_k(m: int, n: int, k: int, b_along_k: bool, splits: int | None, ti
         assert d.dtype == (dtype if deterministic else torch.float32) and torch.equal(d, exact.to(d.dtype))
 
 
+@pytest.mark.slow
 def test_split_k_has_the_same_bits_in_every_run_and_leaves_its_semaphores_zero(emulation: Any) -> None:
     a, b = torch.randn(40, 640, device="cuda").half(), torch.randn(640, 24, device="cuda").half()
     first, second = (split_k.matmul(a, b, splits=5, tile=(64, 64)) for _ in range(2))
@@ -118,6 +119,7 @@ def test_scan(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     assert scan.scan(x, out) is out and torch.equal(out, torch.cumsum(x, -1, dtype=dtype))
 
 
+@pytest.mark.slow
 def test_scan_wraps_as_int32_does() -> None:
     x = torch.full((1, 5000), 2**30, dtype=torch.int32, device="cuda")
     assert torch.equal(scan.scan(x), torch.cumsum(x, -1, dtype=torch.int32))
@@ -139,6 +141,7 @@ def test_histogram(count: int, bins: int, dtype: torch.dtype) -> None:
     assert torch.equal(histogram.histogram(x, bins).long(), torch.bincount(x, minlength=bins))
 
 
+@pytest.mark.slow
 def test_histogram_leaves_out_what_is_outside_and_counts_one_value() -> None:
     x = torch.tensor([-5, 7, 2**31 - 1, 6, 0, 6, -(2**31)], dtype=torch.int32, device="cuda")
     assert histogram.histogram(x, 7).tolist() == [1, 0, 0, 0, 0, 0, 2]
@@ -169,6 +172,7 @@ def test_top_k_with_many_ties(rows: int, columns: int, k: int, dtype: torch.dtyp
     assert torch.equal(ours[0], values[:, :k]) and torch.equal(ours[1], indices[:, :k])
 
 
+@pytest.mark.slow
 def test_top_k_of_special_values() -> None:
     x = torch.tensor(
         [[-0.0, float("nan"), 0.0, float("-inf"), 1e-45, float("inf"), -1e-45, -float("nan")]], device="cuda"
@@ -178,7 +182,7 @@ def test_top_k_of_special_values() -> None:
     assert torch.equal(values.view(torch.int32), torch.gather(x, 1, indices).view(torch.int32))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("function", [transpose.transpose, transpose.transpose_tma])
 def test_transpose_without_a_conflict(
@@ -217,6 +221,7 @@ def test_reduce_all(count: int, dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.slow
 def test_reduce_all_of_large_integers_of_an_unaligned_slice_and_of_nothing() -> None:
     x = torch.full((9001,), -(2**31), dtype=torch.int32, device="cuda")
     assert reduce_all.reduce_all(x).item() == -9001 * 2**31

@@ -60,6 +60,7 @@ def start() -> Any:
     return make_row
 
 
+@pytest.mark.slow
 def test_a_case_that_fails_is_named_and_the_others_go_on() -> None:
     names = ["good", "dies", "raises", "hangs", "fine"]
     cases = [Case(name, "group", None, None) for name in names]  # type: ignore[arg-type]

@@ -50,6 +50,7 @@ def test_indices_without_their_axis_and_integers_that_are_no_choice() -> None:
     assert not settle(lambda x: (x > 2).long(), [[1, 1, 1, 0, 1], [0, 1, 1, 0, 1]])
 
 
+@pytest.mark.slow
 def test_top_k_of_a_router_in_half_precision(tmp_path: Path) -> None:
     path = tmp_path / "router.py"
     path.write_text(

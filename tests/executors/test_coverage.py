@@ -182,6 +182,7 @@ def test_a_maximum_that_drops_nan_is_correct_with_a_doubt() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_comparison_that_keeps_nan_raises_no_doubt() -> None:
     found = judge(COMPARE)
     assert found.correct and found.doubts == () and found.refuses == () and found.untested == ()
@@ -229,6 +230,7 @@ def test_parameters_of_a_constant_are_drawn_and_other_constants_stay() -> None:
     assert not state["count"].any() and not state["norm.num_batches_tracked"]
 
 
+@pytest.mark.slow
 def test_a_weight_that_the_problem_makes_of_ones_may_not_be_left_out() -> None:
     text = SCALED.replace("torch.relu(x)", "torch.relu(x) * self.scale")
     owner = KERNEL.replace(
@@ -316,6 +318,7 @@ def test_a_size_that_no_case_varies_is_named() -> None:
     assert coverage.untested_sizes(facts, outcome) == ()
 
 
+@pytest.mark.slow
 def test_extents_of_parameters_that_are_numbers_of_the_text_are_named() -> None:
     problem = Path(__file__).parent.parent / "problems" / "own" / "mlp_hard_coded.py"
     facts = inspection.inspect(problems.load(str(problem)))

@@ -193,6 +193,7 @@ def test_other_changes_of_a_batch_norm_are_named(candidate: str, kind: str, said
     assert said in (failure.message if failure else "")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -246,7 +247,7 @@ def test_a_second_call_sees_what_the_first_left(body: str, said: str) -> None:
 NOISE = IN_PLACE.replace("x.add_(y)\n        return torch.relu(x)", "return x + 0.5 * torch.randn_like(y)")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -348,7 +349,7 @@ def test_a_kernel_that_writes_a_part_of_a_cache_is_right(name: str) -> None:
     assert run(KEYS.replace("WRITE", write).replace("AT", at), KEYS_KERNEL) is None
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -374,6 +375,7 @@ def test_the_part_of_a_cache_that_is_not_written_stays(old: str, new: str, said:
 TWICE = CACHE.replace("self.total += x\n        return self.total", "return 2 * x")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("body", "reused"),
     [

@@ -109,11 +109,12 @@ def run(source: str) -> Outcome:
     )
 
 
+@pytest.mark.slow
 def test_the_kernel_that_the_mutants_come_from_is_right() -> None:
     assert run(KERNEL).failure is None
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("part", "other", "said"), MUTANTS, ids=[said[:30] for _, _, said in MUTANTS])
 def test_a_mutant_is_refused_with_its_pattern_and_the_line_of_the_store(part: str, other: str, said: str) -> None:
     source = KERNEL.replace(part, other)

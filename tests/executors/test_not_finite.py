@@ -28,6 +28,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("problem", "right", "wrong", "said"),
     [

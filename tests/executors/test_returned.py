@@ -86,6 +86,7 @@ def failure_of(form: str, returned: str) -> Failure | None:
     return evaluate.evaluate(job, executors.choose("emulator")).verdict.failure
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("form", "returned"),
     [
@@ -99,6 +100,7 @@ def test_the_same_kind_of_container_is_right(form: str, returned: str) -> None:
     assert failure_of(form, returned) is None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("form", "returned", "got", "wanted"),
     [

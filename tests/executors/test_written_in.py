@@ -118,6 +118,7 @@ def test_a_number_that_is_written_in_is_named_with_both_values() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_number_that_an_instance_keeps_from_its_first_call_is_found() -> None:
     head = "self.first = number = getattr(self, 'first', number)"
     verdict = judge(PROBLEM, "alpha", head)
@@ -125,6 +126,7 @@ def test_a_number_that_an_instance_keeps_from_its_first_call_is_found() -> None:
     assert "is the number written into the kernel?" in verdict.failure.message
 
 
+@pytest.mark.slow
 def test_a_kept_number_may_be_written_in_and_is_named() -> None:
     verdict = judge(PROBLEM, "cutlass.Float32(0.1)", keep=("alpha",))
     assert verdict.correct and "forward's argument alpha was only tested at 0.1" in verdict.untested
@@ -138,6 +140,7 @@ def test_a_number_that_only_changes_an_input_is_found() -> None:
     assert "is the number written into the kernel?" in verdict.failure.message
 
 
+@pytest.mark.slow
 def test_what_is_wrong_at_every_number_is_not_called_written_in() -> None:
     verdict = judge(PROBLEM, "cutlass.Float32(7.0)")
     assert verdict.failure is not None and "written into" not in verdict.failure.message

@@ -78,7 +78,7 @@ def check_implicit_gemm(cfg: Sm80Config | Sm90Config, shape: tuple[int, ...], fi
     assert torch.equal(got, reference(cfg, x, w, cfg.groups).to(DTYPES[cfg.mma]))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cfg", "shape", "filters"),
     [

@@ -84,6 +84,7 @@ def test_products_with_an_epilogue(
     assert not [finding for finding in emulation.findings if finding.severity == "error"]
 
 
+@pytest.mark.slow
 def test_rows_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.kernels.gemm.sm90.host.max_active_clusters", lambda cfg: 2)
     a, b = matrix(72, 40, torch.float16, 1), matrix(40, 136, torch.float16, 2)

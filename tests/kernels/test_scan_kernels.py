@@ -38,6 +38,7 @@ def test_scan(settings: dict[str, Any], expected: Callable[[torch.Tensor], torch
     assert not [finding for finding in emulation.findings if finding.severity == "error"]
 
 
+@pytest.mark.slow
 def test_scan_of_a_function_of_two_inputs_and_of_int32() -> None:
     from workbench.kernels.scan.host import launch_lookback, scan_last_axis
 

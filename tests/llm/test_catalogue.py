@@ -84,7 +84,7 @@ def test_the_bases_and_the_cured_are_correct(name: str, failures: dict[str, Fail
     assert failures[name] is None
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", mistakes())
 def test_the_guide_is_selected(name: str, failures: dict[str, Failure | None]) -> None:
     entry, failure = mistakes()[name], failures[name]

@@ -385,6 +385,7 @@ def test_several_proposals_to_choose_from(server: Any, session: Session) -> None
     )
 
 
+@pytest.mark.slow
 def test_a_reason_for_rejecting_steers_the_next_step(server: Any, session: Session) -> None:
     server.play(whole(GOOD), comment("one"), comment("two"))
     session.accept(session.generate("llm").number)  # type: ignore[union-attr]

@@ -29,6 +29,7 @@ def here() -> str:
 
 
 # cores that every processor of the kind can stand in for
+@pytest.mark.few(1)
 @pytest.mark.parametrize("core", ["Nehalem", "Haswell"])
 def test_a_search_makes_the_same_choices_on_other_processors(here: str, core: str) -> None:
     assert len(here) > 1000

@@ -21,6 +21,7 @@ def each(name: str) -> Any:
     return name if name in FEW else pytest.param(name, marks=pytest.mark.slow)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", [each(name) for name in problems.shipped()])
 def test_each_advice_on_a_first_version_changes_what_it_names(name: str, tmp_path: Path) -> None:
     with Session.create(name, root=tmp_path, executor="emulator") as session:

@@ -31,6 +31,7 @@ def with_verdict(version: Version, **values: object) -> Version:
     return dataclasses.replace(version, trials=(dataclasses.replace(trial, verdict=changed),))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("values", "goes_up"),
     [({"speedup": 1.2}, True), ({"speedup": 0.99}, False), ({"correct": False, "speedup": None}, False)],

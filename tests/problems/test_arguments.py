@@ -101,6 +101,7 @@ def judge(name: str, value: str, model: str) -> Failure | None:
     return EmulatorExecutor().run(job).failure
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_inputs_and_results_have_the_names_by_which_forward_knows_them(name: str) -> None:
     full = opened(name).facts.cases[-1]
@@ -109,6 +110,7 @@ def test_inputs_and_results_have_the_names_by_which_forward_knows_them(name: str
     assert [spec.name for spec in full.outputs] == outputs.split()
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_size_of_an_input_varies(name: str) -> None:
     cases = opened(name).facts.cases
@@ -128,6 +130,7 @@ def test_sizes_inside_of_arguments_are_named_and_tied(name: str) -> None:
     }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_planner_writes_it_or_says_what_would_be_written(name: str) -> None:
     found = find_coverage(opened(name).problem, opened(name).facts, arch="sm_80", device="H200")
@@ -136,7 +139,7 @@ def test_the_planner_writes_it_or_says_what_would_be_written(name: str) -> None:
         assert "writes to its own cache" in found.reason and found.part
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", PLANNED)
 def test_the_first_kernel_is_right_at_every_case(name: str, tmp_path: Path) -> None:
     with Session.create(str(FOLDER / f"{name}.py"), root=tmp_path, executor="emulator") as session:
@@ -157,7 +160,7 @@ def forward(self, keys):
     self.cache[:, : keys.shape[1]] = part"""
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "value", "model", "said"),
     [

@@ -73,16 +73,19 @@ def test_a_window_is_exceeded_by_a_case_of_its_own() -> None:
     assert not facts.unreached
 
 
+@pytest.mark.slow
 def test_a_window_that_only_the_full_size_exceeds() -> None:
     facts = inspect(WINDOW.replace("128", "299").replace("1024", "300"))
     assert facts.size_values("beyond")["scores_1"] == 300
 
 
+@pytest.mark.slow
 def test_the_last_bucket_of_positions_is_reached() -> None:
     found = beyond(inspect(BUCKETS))
     assert max(int(str(found["scores_2"])), int(str(found["scores_3"]))) > 128
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("body", "least", "way"),
     [
@@ -108,6 +111,7 @@ def test_the_size_from_which_forward_takes_another_way(body: str, least: int, wa
     assert [way in {one for _, one in ways[1] - ways[0]}, ways[0] - ways[1]] == [True, set()]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "body",
     [

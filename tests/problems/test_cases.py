@@ -157,6 +157,7 @@ def test_a_problem_that_the_emulator_cannot_take_has_its_full_case() -> None:
     assert recognise(facts).kind == "reduce"
 
 
+@pytest.mark.slow
 def test_trivial_results_are_looked_for_at_the_smallest_sizes_of_a_large_problem() -> None:
     """A convolution with sizes in its text: two images are too much for the emulator, but not for the CPU."""
     facts = inspection.inspect(
@@ -230,6 +231,7 @@ def test_an_axis_may_be_negative_and_a_padding_nothing() -> None:
     assert padded.cases[-1].outputs[0].shape == (8,)
 
 
+@pytest.mark.slow
 def test_a_long_softmax_in_16_bits_is_passed_by_zeros() -> None:
     kinds = {item.kind for item in inspection.inspect(problems.load("softmax", precision="fp16")).degeneracies}
     assert {"zero", "replay"} <= kinds

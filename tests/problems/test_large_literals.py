@@ -191,6 +191,7 @@ class ModelNew(nn.Module):
 """
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("head", "made", "wanted"),
     [

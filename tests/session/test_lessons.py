@@ -149,6 +149,7 @@ def test_plateaus_and_similar_lessons() -> None:
     assert similar[0].version == 8 and len(similar) == lessons.SIMILAR and all(one.kind == "softmax" for one in similar)
 
 
+@pytest.mark.slow
 def test_a_lesson_names_the_advice_that_its_change_followed_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

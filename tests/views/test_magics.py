@@ -133,6 +133,7 @@ def test_run_goes_on_until_its_goal(ip: Any) -> None:
         ip.run_line_magic("cutegen", "run --until dawn")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "line",
     [

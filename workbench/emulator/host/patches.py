@@ -126,7 +126,7 @@ class Patches:
         make = engine.__init__
 
         def init(self: execution_engine.ExecutionEngine, *args: object, **kwargs: object) -> None:
-            make(self, *args, **kwargs)
+            make(self, *args, **{**kwargs, "opt_level": 0})  # launching is short: to optimise it takes longer
             runtime.register(self)
 
         self.set(engine, "__init__", init)
