@@ -61,8 +61,8 @@ class LoggedChannel(SocketChannel):
 class Play:
     """A device that is not there: each role sleeps in no time and says what it took.
 
-    `log` has every order in the order in which they were sent. `seconds` says what a role's sample takes, by its number;
-    `clock` counts the samples of all roles.
+    `log` has every order in the order in which they were sent. `seconds` says what a role's sample takes, by its
+    number. `clock` counts the samples of all roles.
     """
 
     def __init__(
