@@ -155,7 +155,7 @@ def test_histogram_has_no_bank_conflict_with_32_copies(emulation: Any) -> None:
     assert not [finding for finding in emulation.findings if finding.kind == "bank_conflict"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "columns", "k", "dtype"),
     [

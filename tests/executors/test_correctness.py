@@ -209,6 +209,7 @@ def test_one_factor_of_a_tf32_product_may_be_truncated_and_the_other_rounded() -
     assert not subject.check(subject.with_inputs_in(torch.bfloat16))["passed"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", [0, 1, 11, 18, 19])
 def test_a_row_of_which_a_clamp_leaves_one_element_may_have_the_errors_of_tf32(seed: int) -> None:
     torch.manual_seed(seed)

@@ -193,6 +193,7 @@ def test_a_comparison_that_keeps_nan_raises_no_doubt() -> None:
     )
 
 
+@pytest.mark.slow
 def test_host_code_may_refuse_size_one_and_the_verdict_says_so() -> None:
     found = judge(COMPARE, "assert x.shape[0] > 1, 'at least two rows'")
     assert found.correct

@@ -54,7 +54,7 @@ def make_call(job: Job) -> tuple[torch.nn.Module, list[Any]]:
     return loading.build_model(module, "Model", job.problem), loading.make_inputs(module, job.problem, input_seed(7, 0))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_samples_are_found_where_each_stands_alone(forward: str) -> None:
     job = make_job(forward)

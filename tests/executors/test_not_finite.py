@@ -57,6 +57,7 @@ def test_a_kernel_without_a_rule_for_nan_leaves_a_doubt(
         assert accepted.left_out == tuple(f"{kind} ({refuses})" for kind in layouts if "view" in problem.source)
 
 
+@pytest.mark.slow
 def test_what_the_reference_makes_nan_of_is_left_out_with_the_reason(tmp_path: Path) -> None:
     problem = problems.from_expression("torch.log(x) > 0.5", inputs="x: f32[256, 300]")
     with Session.create(problem, root=tmp_path, executor="emulator") as session:
