@@ -9,7 +9,7 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, TypedDict, TypeVar, cast
 
@@ -20,6 +20,7 @@ from workbench.hash_chain import Damage
 from workbench.records import (
     Decision,
     Energy,
+    Event,
     Exchange,
     Facts,
     Outcome,
@@ -56,6 +57,7 @@ class Meta(TypedDict, total=False):
     accept_rule: str  # by which versions are accepted (policies.accept_rules); "" and absent are the default
 
 
+INTERRUPTED = "{} holds no problem: the session was interrupted while it was made; remove its folder"
 LEFTOVER = re.compile(r"v\d{3,}_[0-9a-f]{8}\.py|\.v\d{3,}_[0-9a-f]{8}\.py\.\d+")
 
 
@@ -84,6 +86,8 @@ class Store:
                 self.damage = (*hash_chain.find_damage(self.db), *find_foreign(self.db))
         except BaseException as error:
             self.close()
+            if not write and is_half_made(path):
+                raise WorkbenchError(INTERRUPTED.format(path)) from error
             if isinstance(error, sqlite3.DatabaseError):
                 raise UserError(
                     f"{path} cannot be used as a session: {error}; restore it from a copy, or remove its folder"
@@ -184,26 +188,30 @@ class Store:
     def set_meta(self, values: Meta) -> None:
         """Append named JSON values. The last of each name holds."""
         with self._transaction() as db:
-            for key, value in values.items():
-                self._insert(db, "setting", {"key": key, "value": json.dumps(value)})
+            self._insert_values(db, values)
+
+    def _insert_values(self, db: sqlite3.Connection, values: Meta) -> None:
+        for key, value in values.items():
+            self._insert(db, "setting", {"key": key, "value": json.dumps(value)})
 
     def meta(self) -> Meta:
         """All named values."""
         table = "setting ORDER BY id" if self._has_table("setting") else "meta"
         return cast(Meta, {key: json.loads(value) for key, value in self._select(f"SELECT key, value FROM {table}")})
 
-    def add_problem(self, problem: Problem, facts: Facts) -> None:
-        """Append the session's problem and its facts."""
+    def begin(self, values: Meta, problem: Problem, facts: Facts, note: Callable[[str], object]) -> None:
+        """Write what a session begins with, all of it or nothing. `note` gets the head of the log before that is kept."""
         with self._transaction() as db:
+            self._insert_values(db, values)
             self._insert(db, "problem", {"record": dumps(problem), "facts": dumps(facts)})
+            note(hash_chain.read_head(db))
 
     def problem(self) -> tuple[Problem, Facts]:
         """The latest problem and its facts. Raises `WorkbenchError` for a session whose creation was interrupted."""
-        rows = self._select("SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1")
+        query = "SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1"
+        rows = self._select(query) if self._has_table("problem") else []
         if not rows:
-            raise WorkbenchError(
-                f"{self.path} holds no problem: the session was interrupted while it was made; remove its folder"
-            )
+            raise WorkbenchError(INTERRUPTED.format(self.path))
         return loads(rows[0][0], Problem), loads(rows[0][1], Facts)
 
     def add_version(self, proposal: Proposal, at: str) -> Version:
@@ -231,11 +239,14 @@ class Store:
             columns: Columns = {"version": version, "job_hash": job_hash, "record": dumps(trial), "at": trial.at}
             self._insert(db, "trial", columns)
 
-    def add_decision(self, decision: Decision) -> None:
-        """Append a decision; when this returns, it is on disk."""
+    def add_decisions(self, decisions: Iterable[Decision], events: Iterable[Event], at: str) -> None:
+        """Append decisions and their events, all of them or none; when this returns, they are on disk."""
         with self._transaction() as db:
-            columns: Columns = {"version": decision.version, "record": dumps(decision), "at": decision.at}
-            self._insert(db, "decision", columns)
+            for decision in decisions:
+                columns: Columns = {"version": decision.version, "record": dumps(decision), "at": decision.at}
+                self._insert(db, "decision", columns)
+            for event in events:
+                self._insert(db, "event", {"record": dumps(event), "at": at})
 
     def add_event(self, record: object, at: str) -> None:
         """Append an event."""
@@ -368,6 +379,11 @@ class Store:
             if self._lock_file is not None:
                 self._lock_file.close()
                 self._lock_file = None
+
+
+def is_half_made(path: Path) -> bool:
+    """Whether a database was killed before it kept its log in the WAL, which is before it holds anything."""
+    return path.with_name(f"{path.name}-journal").exists()
 
 
 def standing_decisions(decisions: list[Decision]) -> dict[int, Decision]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench import trust
-from workbench.errors import UserError
+from workbench.errors import UserError, WorkbenchError
 from workbench.records import record
-from workbench.store import Store
+from workbench.store import INTERRUPTED, Store, is_half_made
 
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, sqlite3.Error, UnicodeError)
 MOST_BYTES = 1 << 30  # of a log that is not the user's own, which is read into memory
@@ -72,6 +72,8 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
+        if is_half_made(path):
+            raise WorkbenchError(INTERRUPTED.format(path)) from None
         text = next(iter(str(error).splitlines()), "")
         raise UserError(f"{path} cannot be used as a session: {type(error).__name__}: {text}") from None
 

@@ -14,7 +14,7 @@ from workbench.probes.moving import describe_move, goes_on, list_failed_steps, m
 from workbench.records import Advice, Candidate, Diagnosis, Move, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
-from workbench.views.figures.svg import inline_svg
+from workbench.views.figures.svg import as_image
 from workbench.views.plots import measures
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, format_times
 from workbench.views.text.rules_page import rules_block
@@ -272,7 +272,8 @@ class _Block:
             code = f"line {self.place[0]} | {self.place[1]}"
             parts.append(f'<pre style="margin:4px 0;overflow-x:auto">{html.escape(code)}</pre>')
         if advice.evidence:
-            parts.append(inline_svg(measures.draw_measures(advice.evidence)))
+            drawing = measures.draw_measures(advice.evidence)
+            parts.append(as_image(drawing, measures.describe_measures(advice.evidence)))
         for name, words in self.rows:
             said = html.escape(words)
             shown = f"<code>{said}</code>" if words.startswith(("%cutegen", "cutegen")) else said
