@@ -34,7 +34,7 @@ from workbench.records import (
     Version,
 )
 from workbench.records.search import SearchEvent
-from workbench.store_schema import MIGRATIONS, find_foreign, migrate
+from workbench.store_schema import INTERRUPTED, MIGRATIONS, find_foreign, is_half_made, migrate
 from workbench.wire import content_hash, dumps, loads
 
 T = TypeVar("T")
@@ -57,7 +57,6 @@ class Meta(TypedDict, total=False):
     accept_rule: str  # by which versions are accepted (policies.accept_rules); "" and absent are the default
 
 
-INTERRUPTED = "{} holds no problem: the session was interrupted while it was made; remove its folder"
 LEFTOVER = re.compile(r"v\d{3,}_[0-9a-f]{8}\.py|\.v\d{3,}_[0-9a-f]{8}\.py\.\d+")
 
 
@@ -379,11 +378,6 @@ class Store:
             if self._lock_file is not None:
                 self._lock_file.close()
                 self._lock_file = None
-
-
-def is_half_made(path: Path) -> bool:
-    """Whether a database was killed before it kept its log in the WAL, which is before it holds anything."""
-    return path.with_name(f"{path.name}-journal").exists()
 
 
 def standing_decisions(decisions: list[Decision]) -> dict[int, Decision]:

@@ -21,10 +21,11 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.errors import UserError
+from workbench.errors import UserError, WorkbenchError
 from workbench.folders import cache_root, trusted_folder
 from workbench.hash_chain import has_chain, holds_head, read_head
 from workbench.records import record
+from workbench.store_schema import INTERRUPTED, is_half_made
 
 DATABASE = "session.sqlite"
 MOST_ENTRIES = 500  # then the entries of paths that are gone are removed
@@ -182,6 +183,8 @@ def session_head(folder: Path) -> str:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
             return read_head(db) if has_chain(db) else hash_file(path)
     except (sqlite3.DatabaseError, OSError) as error:
+        if is_half_made(path):
+            raise WorkbenchError(INTERRUPTED.format(path)) from None
         raise UserError(f"{path} cannot be used as a session: {error}; restore it from a copy") from None
 
 
