@@ -16,7 +16,7 @@ from typing import Any, TextIO, TypedDict, TypeVar, cast
 from workbench import hash_chain
 from workbench.errors import UserError, WorkbenchError
 from workbench.folders import write_once
-from workbench.hash_chain import Damage
+from workbench.hash_chain import INTERRUPTED, Damage, is_half_made
 from workbench.records import (
     Decision,
     Energy,
@@ -34,7 +34,7 @@ from workbench.records import (
     Version,
 )
 from workbench.records.search import SearchEvent
-from workbench.store_schema import INTERRUPTED, MIGRATIONS, find_foreign, is_half_made, migrate
+from workbench.store_schema import MIGRATIONS, find_foreign, migrate
 from workbench.wire import content_hash, dumps, loads
 
 T = TypeVar("T")

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import re
 import sqlite3
-from pathlib import Path
 
 from workbench import hash_chain
 from workbench.hash_chain import Damage
@@ -51,13 +50,7 @@ MIGRATIONS = (
     """,
     SETTINGS,
 )
-INTERRUPTED = "{} holds no problem: the session was interrupted while it was made; remove its folder"
 TABLES = (*hash_chain.CHAINED, "chain")
-
-
-def is_half_made(path: Path) -> bool:
-    """Whether a database was killed before it kept its log in the WAL, which is before it holds anything."""
-    return path.with_name(f"{path.name}-journal").exists()
 
 
 def migrate(db: sqlite3.Connection, done: int = 0) -> None:

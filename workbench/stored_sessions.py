@@ -10,9 +10,9 @@ from pathlib import Path
 
 from workbench import trust
 from workbench.errors import UserError, WorkbenchError
+from workbench.hash_chain import INTERRUPTED, is_half_made
 from workbench.records import record
 from workbench.store import Store
-from workbench.store_schema import INTERRUPTED, is_half_made
 
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, sqlite3.Error, UnicodeError)
 MOST_BYTES = 1 << 30  # of a log that is not the user's own, which is read into memory

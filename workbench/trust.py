@@ -23,9 +23,8 @@ from pathlib import Path
 
 from workbench.errors import UserError, WorkbenchError
 from workbench.folders import cache_root, trusted_folder
-from workbench.hash_chain import has_chain, holds_head, read_head
+from workbench.hash_chain import INTERRUPTED, has_chain, holds_head, is_half_made, read_head
 from workbench.records import record
-from workbench.store_schema import INTERRUPTED, is_half_made
 
 DATABASE = "session.sqlite"
 MOST_ENTRIES = 500  # then the entries of paths that are gone are removed
