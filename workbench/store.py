@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import sqlite3
 import threading
@@ -15,7 +14,7 @@ from typing import Any, TextIO, TypedDict, TypeVar, cast
 
 from workbench import hash_chain
 from workbench.errors import UserError, WorkbenchError
-from workbench.folders import write_once
+from workbench.folders import take_lock, write_once
 from workbench.hash_chain import INTERRUPTED, Damage, is_half_made
 from workbench.records import (
     Decision,
@@ -72,7 +71,7 @@ class Store:
         self._lock_file: TextIO | None = None
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self._lock_file = take_lock(path.with_suffix(".lock"), f"session {path.parent.name!r}")
         elif not path.exists():
             raise UserError(f"no session is stored at {path}")
         self.db = sqlite3.connect(
@@ -110,28 +109,6 @@ class Store:
         for path in self.path.parent.iterdir():
             if LEFTOVER.fullmatch(path.name) and path.name not in known:
                 path.unlink(missing_ok=True)
-
-    def _take_lock(self) -> None:
-        import fcntl
-
-        path = self.path.with_suffix(".lock")
-        if path.is_symlink():
-            raise UserError(f"{path} is a link, so it could overwrite any file; remove it")
-        file = open(path, "a+")  # noqa: SIM115 - held until close
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            owner = file.read().strip()
-            file.close()
-            raise UserError(
-                f"session {self.path.parent.name!r} is open in process {owner or '?'}; close it there, "
-                "or open another session"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        self._lock_file = file
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -199,7 +176,7 @@ class Store:
         return cast(Meta, {key: json.loads(value) for key, value in self._select(f"SELECT key, value FROM {table}")})
 
     def begin(self, values: Meta, problem: Problem, facts: Facts, note: Callable[[str], object]) -> None:
-        """Write what a session begins with, all of it or nothing. `note` gets the head of the log before that is kept."""
+        """Write what a session begins with, all of it or nothing. `note` gets the log's head before that is kept."""
         with self._transaction() as db:
             self._insert_values(db, values)
             self._insert(db, "problem", {"record": dumps(problem), "facts": dumps(facts)})
