@@ -10,7 +10,14 @@ from typing import NamedTuple
 from workbench import search
 from workbench.codegen.canonical import canonical
 from workbench.probes import directives
-from workbench.probes.moving import describe_move, goes_on, list_failed_steps, map_programs, name_settings, write_moved
+from workbench.probes.moving import (
+    describe_move,
+    extends_failed_step,
+    list_failed_steps,
+    map_programs,
+    name_settings,
+    write_moved,
+)
 from workbench.records import Advice, Candidate, Diagnosis, Move, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
@@ -126,7 +133,7 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
         for text in texts:
             sets = describe_move(move, program, text)
             if (twin := known.get(canonical(text))) is None:
-                if goes_on(failed, move, text):
+                if extends_failed_step(failed, move, text):
                     why = "only goes on where a step failed"
                     continue
                 return Found(text, sets, "; ".join(made), ", ".join(passed))
