@@ -1,9 +1,16 @@
-"""The folders outside of sessions: what is kept for the user, and what can be made again. Files that never change."""
+"""The folders outside of sessions: what is kept for the user, and what can be made again. Files that never change, and
+files that one process holds."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import TextIO
+
+from workbench.errors import UserError
+
+LONGEST_OWNER = 200  # characters of the line that says who holds a file
 
 
 def cache_root() -> Path:
@@ -35,3 +42,38 @@ def write_once(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def take_lock(path: Path, what: str) -> TextIO:
+    """A file that this process holds until it is closed; it says who that is. Raises `UserError` if another one does."""
+    import fcntl
+
+    if path.is_symlink():
+        raise UserError(f"{path} is a link, so it could overwrite any file; remove it")
+    file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115 - held until it is closed
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        owner = " ".join(file.read(LONGEST_OWNER).split())
+        file.close()
+        raise UserError(
+            f"{what} is open in process {owner or '?'}; close it there (a notebook: session.close(), or shut down its "
+            "kernel), or open another session"
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}, {describe_process()}"[:LONGEST_OWNER])
+    file.flush()
+    return file
+
+
+def describe_process() -> str:
+    """What this process is, for a person who looks for it: a notebook, or a program with its first argument."""
+    notebook = os.environ.get("JPY_SESSION_NAME")  # which Jupyter's servers tell their kernels
+    if notebook:
+        return f"the notebook {notebook}"
+    if "ipykernel" in sys.modules:
+        return f"the kernel of a notebook in {Path.cwd()}"
+    program = Path(sys.argv[0] if sys.argv else sys.executable)
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name or "python"
+    return " ".join(["the program", name, *sys.argv[1:2]])

@@ -10,11 +10,13 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 from workbench.records import record
 
 START = "0" * 64  # the hash before the first entry
 CHAINED = ("problem", "version", "trial", "decision", "event", "exchange", "profile", "search", "setting")
+INTERRUPTED = "{} holds no problem: the session was interrupted while it was made; remove its folder"
 TABLE = """
     CREATE TABLE chain (
         position INTEGER PRIMARY KEY, kind TEXT NOT NULL, row INTEGER NOT NULL, digest TEXT NOT NULL,
@@ -30,6 +32,11 @@ class Damage:
     row: int
     version: int | None
     message: str  # what happened to it, and what is lost
+
+
+def is_half_made(path: Path) -> bool:
+    """Whether a database was killed before it kept its log in the WAL, which is before it holds anything."""
+    return path.with_name(f"{path.name}-journal").exists()
 
 
 def has_chain(db: sqlite3.Connection) -> bool:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, TypedDict, TypeVar, cast
 
 from workbench import hash_chain
 from workbench.errors import UserError, WorkbenchError
-from workbench.folders import write_once
-from workbench.hash_chain import Damage
+from workbench.folders import take_lock, write_once
+from workbench.hash_chain import INTERRUPTED, Damage, is_half_made
 from workbench.records import (
     Decision,
     Energy,
+    Event,
     Exchange,
     Facts,
     Outcome,
@@ -71,7 +71,7 @@ class Store:
         self._lock_file: TextIO | None = None
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self._lock_file = take_lock(path.with_suffix(".lock"), f"session {path.parent.name!r}")
         elif not path.exists():
             raise UserError(f"no session is stored at {path}")
         self.db = sqlite3.connect(
@@ -84,6 +84,8 @@ class Store:
                 self.damage = (*hash_chain.find_damage(self.db), *find_foreign(self.db))
         except BaseException as error:
             self.close()
+            if not write and is_half_made(path):
+                raise WorkbenchError(INTERRUPTED.format(path)) from error
             if isinstance(error, sqlite3.DatabaseError):
                 raise UserError(
                     f"{path} cannot be used as a session: {error}; restore it from a copy, or remove its folder"
@@ -107,28 +109,6 @@ class Store:
         for path in self.path.parent.iterdir():
             if LEFTOVER.fullmatch(path.name) and path.name not in known:
                 path.unlink(missing_ok=True)
-
-    def _take_lock(self) -> None:
-        import fcntl
-
-        path = self.path.with_suffix(".lock")
-        if path.is_symlink():
-            raise UserError(f"{path} is a link, so it could overwrite any file; remove it")
-        file = open(path, "a+")  # noqa: SIM115 - held until close
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            owner = file.read().strip()
-            file.close()
-            raise UserError(
-                f"session {self.path.parent.name!r} is open in process {owner or '?'}; close it there, "
-                "or open another session"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        self._lock_file = file
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -184,26 +164,30 @@ class Store:
     def set_meta(self, values: Meta) -> None:
         """Append named JSON values. The last of each name holds."""
         with self._transaction() as db:
-            for key, value in values.items():
-                self._insert(db, "setting", {"key": key, "value": json.dumps(value)})
+            self._insert_values(db, values)
+
+    def _insert_values(self, db: sqlite3.Connection, values: Meta) -> None:
+        for key, value in values.items():
+            self._insert(db, "setting", {"key": key, "value": json.dumps(value)})
 
     def meta(self) -> Meta:
         """All named values."""
         table = "setting ORDER BY id" if self._has_table("setting") else "meta"
         return cast(Meta, {key: json.loads(value) for key, value in self._select(f"SELECT key, value FROM {table}")})
 
-    def add_problem(self, problem: Problem, facts: Facts) -> None:
-        """Append the session's problem and its facts."""
+    def begin(self, values: Meta, problem: Problem, facts: Facts, note: Callable[[str], object]) -> None:
+        """Write what a session begins with, all of it or nothing. `note` gets the log's head before that is kept."""
         with self._transaction() as db:
+            self._insert_values(db, values)
             self._insert(db, "problem", {"record": dumps(problem), "facts": dumps(facts)})
+            note(hash_chain.read_head(db))
 
     def problem(self) -> tuple[Problem, Facts]:
         """The latest problem and its facts. Raises `WorkbenchError` for a session whose creation was interrupted."""
-        rows = self._select("SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1")
+        query = "SELECT record, facts FROM problem ORDER BY id DESC LIMIT 1"
+        rows = self._select(query) if self._has_table("problem") else []
         if not rows:
-            raise WorkbenchError(
-                f"{self.path} holds no problem: the session was interrupted while it was made; remove its folder"
-            )
+            raise WorkbenchError(INTERRUPTED.format(self.path))
         return loads(rows[0][0], Problem), loads(rows[0][1], Facts)
 
     def add_version(self, proposal: Proposal, at: str) -> Version:
@@ -231,11 +215,14 @@ class Store:
             columns: Columns = {"version": version, "job_hash": job_hash, "record": dumps(trial), "at": trial.at}
             self._insert(db, "trial", columns)
 
-    def add_decision(self, decision: Decision) -> None:
-        """Append a decision; when this returns, it is on disk."""
+    def add_decisions(self, decisions: Iterable[Decision], events: Iterable[Event], at: str) -> None:
+        """Append decisions and their events, all of them or none; when this returns, they are on disk."""
         with self._transaction() as db:
-            columns: Columns = {"version": decision.version, "record": dumps(decision), "at": decision.at}
-            self._insert(db, "decision", columns)
+            for decision in decisions:
+                columns: Columns = {"version": decision.version, "record": dumps(decision), "at": decision.at}
+                self._insert(db, "decision", columns)
+            for event in events:
+                self._insert(db, "event", {"record": dumps(event), "at": at})
 
     def add_event(self, record: object, at: str) -> None:
         """Append an event."""

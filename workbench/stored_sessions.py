@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench import trust
-from workbench.errors import UserError
+from workbench.errors import UserError, WorkbenchError
+from workbench.hash_chain import INTERRUPTED, is_half_made
 from workbench.records import record
 from workbench.store import Store
 
@@ -72,6 +73,8 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
+        if is_half_made(path):
+            raise WorkbenchError(INTERRUPTED.format(path)) from None
         text = next(iter(str(error).splitlines()), "")
         raise UserError(f"{path} cannot be used as a session: {type(error).__name__}: {text}") from None
 

@@ -58,6 +58,16 @@ OVERLAPS = """() => {
 SECTIONS = """() => [...document.querySelectorAll('.cutegen-panel .cg-section')].filter((one) => one.checkVisibility())
     .map((one) => Math.round(one.getBoundingClientRect().width))"""
 
+# Selects a version and profiles at once; returns what is then shown as selected, and whether decisions wait.
+BOTH_CLICKS = """(number) => {
+    const panel = document.querySelector('.cutegen-panel');
+    panel.querySelector(`.cg-at-versions button[data-version='${number}']`).click();
+    const selected = [...panel.querySelectorAll('.cg-version[aria-current] strong')].map((one) => one.textContent);
+    const decides = panel.querySelector('.cg-accept').getAttribute('aria-disabled');
+    [...panel.querySelectorAll('button')].find((one) => one.textContent === 'Profile').click();
+    return {selected, decides};
+}"""
+
 
 def make_narrow(page: Any) -> None:
     """Open a file to the right of the notebook, and move the bar between until the panel is WIDTH wide."""
@@ -89,7 +99,15 @@ def test_all_of_a_narrow_panel_is_within_reach(browser_page: Any, server: Any, a
     click(page, "Profile")
     wait_status(page, "v2: ")
     page.locator(".cg-profile tbody tr").first.wait_for()
+    rows = "rows => [...new Set(rows.map((row) => [...row.cells].reduce((sum, cell) => sum + cell.colSpan, 0)))]"
+    assert page.locator(".cg-diff tr").evaluate_all(rows) == [6]  # old and new side by side
     make_narrow(page)
+    assert page.locator(".cg-diff tr").evaluate_all(rows) == [3]
+    code = page.locator(".cg-diff td.cg-code").first.bounding_box()
+    assert code["width"] > WIDTH - 140
+    taken = page.locator(".cg-diff tbody", has=page.locator(".cg-hunk")).first.locator("td.cg-sign").all_inner_texts()
+    signs = [text[0] for text in taken]
+    assert signs == sorted(signs, key="−+".index) and len(set(signs)) == 2  # the old lines, then the new ones
     page.set_viewport_size({"width": 1500, "height": 3400})  # all of it in the pictures
     page.locator(".cg-keys summary").click()
     assert page.locator(".cg-keys tr").count() == 6
@@ -100,3 +118,21 @@ def test_all_of_a_narrow_panel_is_within_reach(browser_page: Any, server: Any, a
         assert page.evaluate(CUT) == [] and page.evaluate(OVERLAPS) == []
         assert serious_violations(page, ".cutegen-panel") == []
     theme(page, "JupyterLab Light")
+
+
+def test_a_step_is_about_the_version_that_was_just_selected(browser_page: Any, server: Any) -> None:
+    """Both clicks come before the kernel has answered the first one; a decision waits until its diff is shown."""
+    page = browser_page
+    write_notebook(server.root / "selected.ipynb", SETUP)
+    open_notebook(page, server.lab("selected.ipynb"))
+    run_all(page)
+    page.locator(".cg-at-versions button[data-version='3']").wait_for(timeout=2 * STEP_MS)
+    for number in (1, 2):
+        other = 3 - number
+        page.locator(f".cg-at-versions button[data-version='{other}']").click()
+        page.get_by_role("heading", name=f"Diff: v{other} against").wait_for(timeout=STEP_MS)
+        found = page.evaluate(BOTH_CLICKS, number)
+        assert found == {"selected": [f"v{number}"], "decides": "true"}
+        wait_status(page, f"v{number}: ")
+        page.get_by_role("heading", name=f"Diff: v{number} against").wait_for(timeout=STEP_MS)
+        assert page.locator(".cg-version[aria-current] strong").all_inner_texts() == [f"v{number}"]

@@ -4,12 +4,15 @@ their cells, on light and on dark."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import plotly
 import pytest
+from lab import open_without_kernel, theme
+from labserver import ROOT, TOKEN, Server
 
 from workbench import landscapes
 from workbench.views.figures import colours
@@ -17,6 +20,7 @@ from workbench.views.plots.landscape import heat_map
 from workbench.views.plots.level_roofline import Point, draw_levels
 
 SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+TUTORIAL = "09_why_is_it_slow.ipynb"
 GROUNDS = {"light": "#ffffff", "dark": "#111111"}
 
 
@@ -123,3 +127,25 @@ def test_the_title_of_an_axis_stands_beside_its_names(sheet: Any, artefacts: Pat
         and below["y"] + below["height"] <= plot["y"] + plot["height"]
     ), (below, tiles)
     assert above["y"] + above["height"] <= cells["y"], (above, cells)
+
+
+@pytest.mark.parametrize("name", ["JupyterLab Light", "JupyterLab Dark"])
+def test_the_bars_of_an_advice_are_seen_in_a_notebook_that_is_not_trusted(
+    browser_page: Any, server: Server, artefacts: Path, name: str
+) -> None:
+    shutil.copy(ROOT / "notebooks" / TUTORIAL, server.root / TUTORIAL)
+    open_without_kernel(browser_page, f"{server.url}/lab?reset&token={TOKEN}", TUTORIAL)
+    theme(browser_page, name)
+    assert not browser_page.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.content.widgets.some(cell => cell.model.trusted)"
+    )
+    cell = browser_page.locator(".jp-CodeCell", has_text="%cutegen diagnose v1").first
+    cell.scroll_into_view_if_needed()
+    images = cell.locator(".jp-OutputArea img[alt^='the counters behind the advice']")
+    images.first.wait_for()
+    assert images.count() > 1 and images.evaluate_all(
+        "all => all.every(one => one.complete && one.naturalWidth > 300 && one.naturalHeight > 20)"
+    )
+    assert "the counters behind the advice" not in cell.inner_text()
+    images.first.scroll_into_view_if_needed()
+    browser_page.screenshot(path=str(artefacts / f"untrusted-{name.split()[-1].lower()}.png"))

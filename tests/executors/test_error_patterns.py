@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import math
 
 import pytest
@@ -124,7 +125,9 @@ def test_a_mutant_is_refused_with_its_pattern_and_the_line_of_the_store(part: st
     assert said in outcome.failure.hint
     assert "y[" in source.splitlines()[(outcome.failure.line or 1) - 1]
     wrong = next(check for check in outcome.checks if not check.passed)
-    assert "<svg" in draw_error_map(wrong)
+    assert wrong.wrong is not None
+    drawn = draw_error_map(wrong)
+    assert f'alt="map of the wrong elements: {html.escape(wrong.wrong.sentence)}"' in drawn and "<svg" not in drawn
 
 
 def described(got: torch.Tensor, expected: torch.Tensor, **operands: torch.Tensor) -> WrongValues:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "problems"))
+from window_text import WINDOW
 
 from workbench import evaluate, problems
 from workbench.analysis import integrity
@@ -11,24 +17,7 @@ from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs.trials import small_cases
 from workbench.records import Candidate, Job, Verdict
 
-PROBLEM = """import torch
-
-WINDOW = 128
-
-
-class Model(torch.nn.Module):
-    def forward(self, scores):
-        s = scores.shape[-1]
-        i = torch.arange(s)[:, None]
-        j = torch.arange(s)[None, :]
-        keep = (j <= i) & (i - j < WINDOW)
-        return torch.softmax(scores.masked_fill(~keep, float("-inf")), dim=-1)
-
-
-def get_inputs():
-    return [torch.randn(8, 1024, 1024)]
-"""
-WITHOUT = PROBLEM.split("def get_inputs")[0].replace("Model", "ModelNew").replace(" & (i - j < WINDOW)", "")
+WITHOUT = WINDOW.split("def get_inputs")[0].replace("Model", "ModelNew").replace(" & (i - j < WINDOW)", "")
 
 
 def judge(text: str) -> Verdict:
@@ -44,14 +33,14 @@ def judge(text: str) -> Verdict:
 
 
 def test_a_candidate_without_the_window_is_wrong_at_the_case_beyond_it() -> None:
-    verdict = judge(PROBLEM)
+    verdict = judge(WINDOW)
     assert not verdict.correct and verdict.failure is not None
     assert "wrong result at case beyond" in verdict.failure.message
 
 
 @pytest.mark.slow
 def test_a_window_that_no_case_exceeds_leaves_a_doubt() -> None:
-    verdict = judge(PROBLEM.replace("128", "4096").replace("1024", "8192"))
+    verdict = judge(WINDOW.replace("128", "4096").replace("1024", "8192"))
     assert verdict.correct
     codes = [integrity.find_code(doubt) for doubt in verdict.doubts]
     assert "constant_unreached" in codes and any("the constant 4096 in line 3" in doubt for doubt in verdict.doubts)

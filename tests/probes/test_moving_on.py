@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from workbench import Session, problems
-from workbench.probes.moving import goes_on, list_failed_steps
+from workbench.probes.moving import extends_failed_step, list_failed_steps
 from workbench.proposers.advised import choose_advice, propose_advised
 from workbench.records import Move, Verdict, Version
 from workbench.views.text.diagnosis import find_move
@@ -55,10 +55,12 @@ def test_a_step_that_failed_ends_no_other_direction(session: Session) -> None:
 
     failed = [(write(128), write(64))]
     other = Move(setting="threads", direction="other")
-    assert goes_on(failed, other, write(32)) and not goes_on(failed, other, write(256))
-    assert not goes_on(failed, other, write(32).replace("row(1)", "row(2)")), "it was not tried beside this"
-    assert not goes_on([("softmax(x) .threads_per_row(1)", write(64))], other, write(128)), "the default may be more"
-    assert not goes_on(failed, Move(setting="vector", direction="more"), write(32))
+    assert extends_failed_step(failed, other, write(32)) and not extends_failed_step(failed, other, write(256))
+    assert not extends_failed_step(failed, other, write(32).replace("row(1)", "row(2)")), "it was not tried beside this"
+    assert not extends_failed_step([("softmax(x) .threads_per_row(1)", write(64))], other, write(128)), (
+        "the default may be more"
+    )
+    assert not extends_failed_step(failed, Move(setting="vector", direction="more"), write(32))
 
 
 def test_steps_are_changes_of_one_setting_that_were_judged(session: Session) -> None:

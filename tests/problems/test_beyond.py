@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from window_text import WINDOW
 
 from workbench import problems
 from workbench.problems import inspection
 from workbench.problems.tracing.whole import trace_full
 from workbench.records import Facts
 
-WINDOW = """import torch
-
-WINDOW = 128
-
-
-class Model(torch.nn.Module):
-    def forward(self, scores):
-        s = scores.shape[-1]
-        i = torch.arange(s)[:, None]
-        j = torch.arange(s)[None, :]
-        keep = (j <= i) & (i - j < WINDOW)
-        return torch.softmax(scores.masked_fill(~keep, float("-inf")), dim=-1)
-
-
-def get_inputs():
-    return [torch.randn(8, 1024, 1024)]
-"""
 BUCKETS = """import math
 import torch
 
@@ -105,7 +89,10 @@ def test_the_last_bucket_of_positions_is_reached() -> None:
 )
 def test_the_size_from_which_forward_takes_another_way(body: str, least: int, way: str) -> None:
     ways = [
-        {(one.call, one.way) for one in trace_full(problems.load(write(body, f"torch.randn({n}, {n})"))).list_ways()}
+        {
+            (one.call, one.way)
+            for one in trace_full(problems.load(write(body, f"torch.randn({n}, {n})"))).list_branches()
+        }
         for n in (least - 1, least)
     ]
     assert [way in {one for _, one in ways[1] - ways[0]}, ways[0] - ways[1]] == [True, set()]
@@ -134,4 +121,4 @@ def test_a_number_that_no_case_can_reach_is_named_with_its_line() -> None:
 
 def test_a_comparison_of_data_has_no_ways() -> None:
     body = "i = torch.arange(x.shape[1])\nreturn torch.where((x < 0.5) & (i * x > 3), x, x * i)"
-    assert not trace_full(problems.load(write(body, "torch.randn(64, 64)"))).list_ways()
+    assert not trace_full(problems.load(write(body, "torch.randn(64, 64)"))).list_branches()

@@ -2,22 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
-def serve(work: Callable[[Path], None]) -> None:
-    """For each line of standard input one process, which prints "ready" and its number and what it did.
+class Nursery:
+    """The process of a script that calls `serve`; it has one child at a time."""
 
-    "gone" once it was killed.
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self.orders, self.replies = process.stdin, process.stdout
+
+    def begin(self, *arguments: str | int) -> int:
+        """Let a child work on arguments; returns its number as soon as it is there."""
+        print(json.dumps(arguments), file=self.orders, flush=True)
+        return int(self.replies.readline())
+
+    def read_rest(self) -> list[str]:
+        """What the child printed before it ended, by a signal or because its work was done."""
+        return [line.rstrip("\n") for line in iter(self.replies.readline, "gone\n")]
+
+    def kill(self, number: int) -> list[str]:
+        """Kill the child, whatever it does; returns what it printed."""
+        os.kill(number, signal.SIGKILL)
+        return self.read_rest()
+
+
+@contextlib.contextmanager
+def start_nursery(script: str, *arguments: str, preload: Path | None = None) -> Iterator[Nursery]:
+    """The process of a script beside this file, under a library that replaces calls of the C library."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name(script)), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | ({"LD_PRELOAD": str(preload)} if preload is not None else {}),
+    )
+    nursery = Nursery(process)
+    try:
+        yield nursery
+    finally:
+        nursery.orders.close()
+        assert process.wait(60) == 0
+        nursery.replies.close()
+
+
+def serve(work: Callable[..., None]) -> None:
+    """For each list of arguments on standard input one child, which prints its number and what it did.
+
+    "gone" once it has ended.
     """
-    for _ in sys.stdin:
+    for line in sys.stdin:
         child = os.fork()
         if child == 0:
             try:
-                work(Path(sys.argv[1]))
+                print(os.getpid(), flush=True)
+                work(*json.loads(line))
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         os.waitpid(child, 0)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from nursery import start_nursery
 
 from workbench.policies.search import SearchTree
 from workbench.records.search import SearchEvent
@@ -24,27 +21,16 @@ def kill_often(folder: Path, trials: int, strategy: str, longest_s: float) -> in
     it was killed before that.
     """
     moments = random.Random(20261127)
-    nursery = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("worker_search.py")), str(folder), str(trials), strategy],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert nursery.stdin is not None and nursery.stdout is not None
     kills, known, limit_s = 0, 0, longest_s
-    while not is_over(folder):
-        print("another", file=nursery.stdin, flush=True)
-        said, number = nursery.stdout.readline().split()
-        assert said == "ready"
-        time.sleep(moments.uniform(0.0, limit_s))
-        os.kill(int(number), signal.SIGKILL)
-        assert nursery.stdout.readline() == "gone\n"
-        kills += bool(known or read_events(folder))
-        found = len(read_events(folder))
-        limit_s = longest_s if found > known else 1.2 * limit_s  # a busy machine gets less far before each kill
-        known = found
-    nursery.stdin.close()
-    assert nursery.wait(60) == 0
+    with start_nursery("worker_search.py", str(folder), str(trials), strategy) as nursery:
+        while not is_over(folder):
+            number = nursery.begin(str(folder))
+            time.sleep(moments.uniform(0.0, limit_s))
+            nursery.kill(number)
+            kills += bool(known or read_events(folder))
+            found = len(read_events(folder))
+            limit_s = longest_s if found > known else 1.2 * limit_s  # a busy machine gets less far before each kill
+            known = found
     return kills - 1
 
 

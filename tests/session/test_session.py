@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -95,6 +98,34 @@ def test_stale_and_unknown_decisions_are_refused(session: Session) -> None:
     with pytest.raises(UserError, match="no version 'v9'; there are: v1"):
         session.reject("v9")
     assert session.version(1).decision is None
+
+
+HOLD = """
+import sys, time
+from workbench import Session
+session = Session.open(sys.argv[2])
+print("open", flush=True)
+time.sleep(99)
+"""
+
+
+@pytest.mark.parametrize("notebook", ["/home/me/loop.ipynb", ""])
+def test_who_holds_a_session_is_named(session: Session, tmp_path: Path, notebook: str) -> None:
+    session.close()
+    script = tmp_path / "tune_all.py"
+    script.write_text(HOLD)
+    command = [sys.executable, str(script), "nightly", str(session.folder)]
+    holder = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "JPY_SESSION_NAME": notebook}
+    )
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == "open\n"
+        said = f"the notebook {notebook}" if notebook else "the program tune_all.py nightly"
+        with pytest.raises(UserError, match=rf"open in process {holder.pid}, {said}; close it there"):
+            Session.open(session.folder)
+    finally:
+        holder.kill()
+        holder.communicate()
 
 
 def test_everything_is_there_after_reopening(session: Session) -> None:

@@ -5,17 +5,18 @@ Each accept is printed after it returned.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from nursery import serve
+from worker_double import say
 
 from workbench.problems import load
 from workbench.session import DATABASE, Session
 
 
-def work(folder: Path) -> None:
+def work(name: str) -> None:
     """Work until the test kills this process; edits of the best version follow when the planner has no more ideas."""
+    folder = Path(name)
     if (folder / DATABASE).exists():
         session = Session.open(folder)
     else:
@@ -25,14 +26,14 @@ def work(folder: Path) -> None:
             name=folder.name,
             executor="emulator",
         )
-    print(f"ready {os.getpid()}", flush=True)
     while True:
         version = session.generate() or session.edit(
             session.version("baseline").proposal.candidate.source + f"\n# {len(session.versions)}\n"
         )
         if version.trials[-1].verdict.correct:
-            accepted = session.accept(version.number)
-            print(f"accepted {accepted.number} {accepted.source_hash}", flush=True)
+            before = len(session.decisions())
+            session.accept(version.number)
+            say(session, list(session.decisions()[before:]))
 
 
 if __name__ == "__main__":

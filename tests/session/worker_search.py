@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -21,10 +20,9 @@ def open_session(folder: Path) -> Session:
     return Session.create("relu", root=folder.parent, name=folder.name, executor="replay")
 
 
-def work(folder: Path) -> None:
+def work(folder: str) -> None:
     """Search, and at its end wait; the test kills this process."""
-    with open_session(folder) as session:
-        print(f"ready {os.getpid()}", flush=True)
+    with open_session(Path(folder)) as session:
         session.search(sys.argv[3], int(sys.argv[2]), seed=SEED)
         signal.pause()
 

@@ -36,7 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "odd # name?%20" / "session.sqlite"
         self.store = Store(self.path)
-        self.store.add_problem(PROBLEM, FACTS)
+        self.store.begin({}, PROBLEM, FACTS, str)
         self.sources: list[str] = []
         self.parents: list[int | None] = []
         self.trials: dict[int, list[Trial]] = {}
@@ -73,7 +73,9 @@ class StoreMachine(RuleBasedStateMachine):
         decision = Decision(
             kind=kind, version=number, source_hash=content_hash(self.sources[number - 1]), reason=reason, at="now"
         )  # type: ignore[arg-type]
-        self.store.add_decision(decision)
+        event = Event(kind="decided", version=number, message=reason)
+        self.store.add_decisions([decision], [event], "now")
+        self.events.append(event)
         stack = self.standing.setdefault(number, [])
         if kind != "undo":
             stack.append(decision)
@@ -94,8 +96,12 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sources)
     @rule(data=st.data())
     def unknown_version_is_refused_whole(self, data: st.DataObject) -> None:
+        known, unknown = (
+            Decision(kind="accept", version=number, source_hash="", at="now")
+            for number in (len(self.sources), len(self.sources) + 1)
+        )
         with pytest.raises(sqlite3.IntegrityError):
-            self.store.add_decision(Decision(kind="accept", version=len(self.sources) + 1, source_hash="", at="now"))
+            self.store.add_decisions([known, unknown], [], "now")
 
     @invariant()
     def same_state_for_writer_and_reader(self) -> None:
@@ -129,7 +135,7 @@ def test_second_writer_is_told_the_owner_and_readers_are_not_refused(tmp_path: P
     with pytest.raises(UserError, match=f"open in process {os.getpid()}"):
         Store(path)
     readers = [Store(path, write=False) for _ in range(3)]
-    store.add_problem(PROBLEM, FACTS)
+    store.begin({}, PROBLEM, FACTS, str)
     assert all(reader.problem() == (PROBLEM, FACTS) for reader in readers)
     with pytest.raises(UserError, match="reading only"):
         readers[0].add_event(Event(kind="note"), "now")

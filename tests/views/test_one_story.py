@@ -229,7 +229,7 @@ def test_one_word_says_what_was_decided(kind: str | None, word: str, tmp_path: P
         version = session.program(recorded_programs(session)[0])
         if kind is not None:
             made = Decision(kind=kind, version=1, source_hash=version.source_hash)  # type: ignore[arg-type]
-            session.log.add_decision(made)
+            session.log.add_decisions(made)
         version = session.version(1)
         shown = [tables.history(session).text, roofline_plot.roofline(session).text.splitlines()[-1]]
         row = session.frame().loc[1]

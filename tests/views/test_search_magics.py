@@ -95,6 +95,6 @@ def test_a_search_says_what_was_decided_on_its_fastest(magic: Run) -> None:
     fastest = f"fastest tried is v{version.number} (node {best.number}): {format_seconds(best.result.time_s)}"
     assert version.standing in ("accepted", "rejected")
     assert f"{fastest}, {version.standing};" in ran and f"{fastest}, {version.standing};" in magic("search-tree")
-    session.log.add_decision(Decision(kind="undo", version=version.number, source_hash=version.source_hash))
+    session.log.add_decisions(Decision(kind="undo", version=version.number, source_hash=version.source_hash))
     said = f"{fastest}, not accepted: %cutegen accept v{version.number};"
     assert said in magic("search-tree") and said in search_view(session)["head"]

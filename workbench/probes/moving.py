@@ -141,7 +141,7 @@ def list_failed_steps(versions: Iterable[Version]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def goes_on(steps: Iterable[Step], move: Move, program: str) -> bool:
+def extends_failed_step(steps: Iterable[Step], move: Move, program: str) -> bool:
     """Whether a program that makes a move goes on from the end of one of the steps in the same direction."""
     for before, after in steps:
         first, second = _find_change(before, after), _find_change(after, program)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workbench.errors import ProblemError
 from workbench.problems.expressions import from_expression
-from workbench.problems.inputs.init_arguments import with_init_arguments
+from workbench.problems.inputs.init_arguments import list_defaults, read_whole, with_init_arguments
 from workbench.problems.model_class import bound_names, find_method
 from workbench.problems.settings import check_settings, check_sizes, declare_precision, module_scalars, with_settings
 from workbench.records import Mode, Precision, Problem, Scalar, Settings
@@ -97,7 +97,9 @@ def complete_source(source: str) -> str:
     body = ast.parse(source).body
     if any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in body):
         return source
-    given = ", ".join(f'"{name}": {value}' for name, value in _default_numbers(body).items())
+    method = find_method(body, "__init__")
+    defaults = read_whole(list_defaults(method.args)) if method is not None else {}
+    given = ", ".join(f'"{name}": {value}' for name, value in defaults.items())
     made = f"{{{given}}}" if given else "[]"
     return f"{source.rstrip()}\n\n\ndef get_init_inputs():\n    return {made}\n"
 
@@ -108,20 +110,6 @@ def _name_init_numbers(source: str, names: Sequence[str]) -> str:
         return source
     other = with_init_arguments(source)
     return other if other is not None and {*names} <= {*module_scalars(other)} else source
-
-
-def _default_numbers(body: list[ast.stmt]) -> dict[str, int]:
-    """Arguments of `Model.__init__` with a whole number as their default."""
-    method = find_method(body, "__init__")
-    found: dict[str, int] = {}
-    for arguments in [method.args] if method is not None else []:
-        plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
-        for argument, default in zip(
-            (*plain, *arguments.kwonlyargs), (*arguments.defaults, *arguments.kw_defaults), strict=True
-        ):
-            if isinstance(default, ast.Constant) and type(default.value) is int:
-                found[argument.arg] = default.value
-    return found
 
 
 def _read_file(path: Path) -> str:

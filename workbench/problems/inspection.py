@@ -16,10 +16,10 @@ from workbench.problems.inputs.given import list_further, list_given, list_turne
 from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
 from workbench.problems.model_class import init_source
 from workbench.problems.tracing import trace_graph
+from workbench.problems.tracing.branch_search import BranchSearch
 from workbench.problems.tracing.joint import trace_uses
 from workbench.problems.tracing.kinds import find_kind, operation_names
-from workbench.problems.tracing.positions import Side, list_sides
-from workbench.problems.tracing.reach import Reach
+from workbench.problems.tracing.positions import Branch, list_branches
 from workbench.problems.tracing.uncompiled import note_compile
 from workbench.problems.tracing.whole import Full, trace_at, trace_full
 from workbench.problems.work import count_work, note_partial_reads
@@ -299,15 +299,15 @@ def _go_beyond(
     sentence for each number that no case reaches).
     """
 
-    def list_ways(at: Settings) -> frozenset[Side]:
-        return trace_at(held, at).list_ways()
+    def list_branches_at(at: Settings) -> frozenset[Branch]:
+        return trace_at(held, at).list_branches()
 
-    missing = full.list_ways()
-    missing -= list_sides(small.graph, {spec.name: spec.shape for spec in small.case.inputs}) if missing else missing
+    missing = full.list_branches()
+    missing -= list_branches(small.graph, {spec.name: spec.shape for spec in small.case.inputs}) if missing else missing
     for case in known[1:]:
-        missing -= list_ways(case.settings) if missing else missing
-    reach = Reach(held, list_ways, Search(len(full.graph)))
-    found, unreached = reach.find_case(missing, small.settings, known) if missing else (None, ())
+        missing -= list_branches_at(case.settings) if missing else missing
+    search_beyond = BranchSearch(held, list_branches_at, Search(len(full.graph)))
+    found, unreached = search_beyond.find_case(missing, small.settings, known) if missing else (None, ())
     return (found,) if found is not None else (), unreached
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from workbench.codegen.canonical import canonical
 from workbench.errors import ProgramError, UserError
 from workbench.probes import directives
-from workbench.probes.moving import describe_move, goes_on, list_failed_steps, map_programs, write_moved
+from workbench.probes.moving import describe_move, extends_failed_step, list_failed_steps, map_programs, write_moved
 from workbench.proposers.binding import candidate_of
 from workbench.records import Advice, Ask, Diagnosis, Event, Proposal
 
@@ -32,7 +32,7 @@ def propose_advised(
     for one in advice:
         wanted = [move for move in one.moves if move.setting not in banned]
         for move, text in itertools.islice(write_moved(program, wanted), most):
-            if canonical(text) in known or goes_on(failed, move, text):
+            if canonical(text) in known or extends_failed_step(failed, move, text):
                 continue
             try:
                 candidate = candidate_of(ask.problem, ask.facts, ask.arch, text)

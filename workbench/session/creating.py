@@ -14,7 +14,7 @@ from workbench.protocols import Executor
 from workbench.records import Facts, Problem
 from workbench.session.device import choose_device
 from workbench.session.log import DATABASE
-from workbench.store import Store
+from workbench.store import Meta, Store
 
 NAME = re.compile(r"[^\s./\\\x00-\x1f\x7f-\x9f][^/\\\x00-\x1f\x7f-\x9f]*")
 LONGEST_NAME = 200  # bytes; file systems take 255, and a number may be added
@@ -57,9 +57,8 @@ def make_store(
     base = Path(root) if root is not None else default_root()
     folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
     store = Store(folder / DATABASE)
-    store.set_meta({"arch": arch, "device": device, "executor": executor.name})
-    store.add_problem(found, facts)
-    trust.trust(folder, store.head(), growing=True)
+    values: Meta = {"arch": arch, "device": device, "executor": executor.name}
+    store.begin(values, found, facts, lambda head: trust.trust(folder, head, growing=True))
     return store, folder
 
 

@@ -51,19 +51,17 @@ class Deciding:
             self.testing.test(version.number)
             version = self.log.version(version.number)
         _check_acceptable(version, by=by, force=force)
-        if version.number != whole.number and whole.decision is None:
-            self._close_partly(whole, picked, version, by)
-        return self.log.add_decision(
-            Decision(
-                kind="accept",
-                version=version.number,
-                source_hash=version.source_hash,
-                at=evaluate.now(),
-                reason=reason,
-                by=by,
-                hunks=picked,
-            )
+        decisions = [] if version.number == whole.number else self._close_partly(whole, picked, version, by)
+        accepted = Decision(
+            kind="accept",
+            version=version.number,
+            source_hash=version.source_hash,
+            at=evaluate.now(),
+            reason=reason,
+            by=by,
+            hunks=picked,
         )
+        return self.log.add_decisions(*decisions, accepted)
 
     def _merge(self, version: Version, picked: tuple[int, ...]) -> Version:
         """Add a version that applies only the picked hunks to the parent of `version`."""
@@ -87,19 +85,24 @@ class Deciding:
         )
         return self.testing.add(proposal)
 
-    def _close_partly(self, whole: Version, picked: tuple[int, ...] | None, version: Version, by: str) -> None:
-        """Say of a version that some of its hunks became another one, which is about to be accepted."""
-        self.log.add_decision(
-            Decision(
-                kind="part",
-                version=whole.number,
-                source_hash=whole.source_hash,
-                at=evaluate.now(),
-                reason=_name_successor(version.number),
-                by=by,
-                hunks=picked,
-            )
+    def _close_partly(
+        self, whole: Version, picked: tuple[int, ...] | None, version: Version, by: str
+    ) -> list[Decision]:
+        """The decision that says of a version that some of its hunks became another one, which is about to be accepted;
+        none if the version was decided on before.
+        """
+        if whole.decision is not None:
+            return []
+        closed = Decision(
+            kind="part",
+            version=whole.number,
+            source_hash=whole.source_hash,
+            at=evaluate.now(),
+            reason=_name_successor(version.number),
+            by=by,
+            hunks=picked,
         )
+        return [closed]
 
     def undo(self) -> Decision:
         """Take back the last decision that still holds; with that for some hunks, also that on the whole version."""
@@ -108,11 +111,12 @@ class Deciding:
             raise UserError("there is no decision to undo")
         successor = _name_successor(last.version)
         partly = (d.version for d in standing.values() if (d.kind, d.reason) == ("part", successor))
-        for number in (last.version, *(partly if last.kind == "accept" else ())):
-            version = self.log.version(number)
-            self.log.add_decision(
-                Decision(kind="undo", version=number, source_hash=version.source_hash, at=evaluate.now())
-            )
+        numbers = (last.version, *(partly if last.kind == "accept" else ()))
+        undone = [
+            Decision(kind="undo", version=number, source_hash=self.log.version(number).source_hash, at=evaluate.now())
+            for number in numbers
+        ]
+        self.log.add_decisions(*undone)
         return last
 
     def judge(self, version: Version) -> Version:

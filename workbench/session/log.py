@@ -197,18 +197,21 @@ class SessionLog:
         """Append a call of a language model; returns its number."""
         return self.store.add_exchange(exchange, evaluate.now())
 
-    def add_decision(self, decision: Decision) -> Version:
-        """Append a decision and an event."""
+    def add_decisions(self, *decisions: Decision) -> Version:
+        """Append decisions and an event for each, all of them or none; returns the version of the last."""
         with self._lock:
-            before = self.version(decision.version).decision
-            self.store.add_decision(decision)
+            events = tuple(self._describe_decision(decision) for decision in decisions)
+            self.store.add_decisions(decisions, events, evaluate.now())
             self._reload()
-        number, reason = decision.version, f": {decision.reason}" if decision.reason else ""
-        message = (
-            before.taken_back if decision.kind == "undo" and before else f"v{number} {decision.participle}{reason}"
-        )
-        self.add_event(Event(kind="decided", version=number, message=message))
-        return self.version(number)
+        for event in events:
+            self.notify(event)
+        return self.version(decisions[-1].version)
+
+    def _describe_decision(self, decision: Decision) -> Event:
+        number, before = decision.version, self.version(decision.version).decision
+        undone = before.taken_back if decision.kind == "undo" and before is not None else ""
+        message = undone or f"v{number} {decision.participle}{decision.reason and ': '}{decision.reason}"
+        return Event(kind="decided", version=number, message=message)
 
     def reject(
         self, reference: Reference, reason: str, *, by: str = "policy", source_hash: str | None = None
@@ -216,7 +219,7 @@ class SessionLog:
         """Append a rejection. Raises `StaleDecision` if the version is not the given source."""
         version = self.version(reference)
         check_fresh(version, source_hash)
-        return self.add_decision(
+        return self.add_decisions(
             Decision(
                 kind="reject",
                 version=version.number,

@@ -160,7 +160,7 @@ def _repeat_decision(parts: Parts, version: Version, recorded: Decision) -> None
         parts.deciding.accept(version.number, reason=reason, by=recorded.by)
         return
     if recorded.kind == "part":
-        parts.log.add_decision(dataclasses.replace(recorded, version=version.number, source_hash=version.source_hash))
+        parts.log.add_decisions(dataclasses.replace(recorded, version=version.number, source_hash=version.source_hash))
         return
     if recorded.kind != "reject":
         reason = "accepted when recorded, but not correct today"

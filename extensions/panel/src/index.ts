@@ -9,6 +9,8 @@ import { advice, choices, cost, log, profileTable, roofline, versionTree } from 
 import { SearchTree } from "./searchtree.js";
 import type { Model, Send, State, VersionRow } from "./types.js";
 
+const TWO_COLUMNS = 600; // pixels; a narrower diff has one
+
 let serial = 0;
 
 function section(title: string, name: string): { box: HTMLElement; body: HTMLElement; heading: HTMLElement } {
@@ -28,6 +30,8 @@ class View {
   private readonly chosen: Chosen = new Set();
   private chosenFor = "";
   private deciding: number | null = null;
+  private wanted: { version: number; after: number } | null = null; // what was selected, until the kernel answers
+  private unified = false;
   private gone = false;
   private readonly unseen = new Set<"versions" | "log">();
   private readonly title = element("h2");
@@ -65,13 +69,14 @@ class View {
     const send: Send = (command, values = {}) => {
       if (this.gone) this.showGone();
       else this.outbox.send({ command, ...values });
+      if (command === "select") this.showWanted(Number(values.version));
     };
     // A step is shown as soon as it is asked for; the kernel's own word replaces this.
     const start: Send = (command, values = {}) => {
       if (!this.gone) this.showBusy(`${command} …`);
       send(command, values);
     };
-    const shown = () => ({ version: this.model.get("state").shown });
+    const shown = () => ({ version: this.selected() });
     this.generate = button("Generate", { class: "cg-primary", title: "Write and test the next version (Alt+Shift+G)" }, () => start("generate"));
     const refine = button("Refine", {}, () => start("refine", { text: this.refineText.value }));
     this.refineText.addEventListener("keydown", (event) => {
@@ -124,6 +129,35 @@ class View {
     };
   }
 
+  private selected(): number | null {
+    return this.wanted?.version ?? this.model.get("state").shown;
+  }
+
+  // The version that was just selected is shown as such at once: the next step is about it, a decision waits for its diff.
+  private showWanted(version: number): void {
+    this.wanted = { version, after: this.model.get("live").answered };
+    this.markSelected();
+    this.enableDecisions(Boolean(this.model.get("live").busy));
+    this.showRepair();
+  }
+
+  private markSelected(): void {
+    const selected = this.selected();
+    for (const row of this.versions.body.querySelectorAll<HTMLElement>(".cg-version")) {
+      if (Number(row.dataset.version) === selected) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+    }
+  }
+
+  // One column or two, by the width of the diff.
+  fit(): void {
+    const width = this.diff.body.clientWidth;
+    if (width === 0 || this.unified === width < TWO_COLUMNS) return;
+    this.unified = !this.unified;
+    const state = this.model.get("state");
+    this.showDiff(state, this.shownRow(state));
+  }
+
   private shownRow(state: State): VersionRow | undefined {
     return state.versions.find((row) => row.number === state.shown);
   }
@@ -157,7 +191,7 @@ class View {
     const focused = this.root.contains(document.activeElement) ? document.activeElement?.getAttribute("data-key") : null;
     setText(this.title, `${state.problem}: session ${state.session}`);
     setText(this.about, `${state.executor}, ${state.arch}, rates of ${state.device}; ${cost(state)}`);
-    this.versions.body.replaceChildren(versionTree(state, this.send));
+    this.versions.body.replaceChildren(versionTree({ ...state, shown: this.selected() }, this.send));
     this.unseen.add("versions");
     this.reveal();
     this.modelTools.hidden = !state.llm;
@@ -208,7 +242,7 @@ class View {
   private enableDecisions(busy: boolean): void {
     const state = this.model.get("state");
     const row = this.shownRow(state);
-    const pending = !this.gone && row?.status === "pending";
+    const pending = !this.gone && row?.status === "pending" && this.selected() === row.number;
     const part = this.takesPart(state, row);
     const runs = part || row?.correct === null;
     enable(this.accept, pending && !(part && this.chosen.size === 0) && !(busy && runs));
@@ -226,7 +260,7 @@ class View {
   }
 
   private showRepair(): void {
-    const row = this.shownRow(this.model.get("state"));
+    const row = this.model.get("state").versions.find((one) => one.number === this.selected());
     enable(this.repair, !this.gone && !this.model.get("live").busy && row?.correct === false);
   }
 
@@ -250,7 +284,7 @@ class View {
       this.enableDecisions(Boolean(this.model.get("live").busy));
     };
     note();
-    this.diff.body.replaceChildren(row ? diffTable(state.diff, `v${row.number} against ${against}`, this.chosen, selectable, note) : element("p", { class: "cg-quiet" }, "No version yet."));
+    this.diff.body.replaceChildren(row ? diffTable(state.diff, `v${row.number} against ${against}`, this.unified, this.chosen, selectable, note) : element("p", { class: "cg-quiet" }, "No version yet."));
   }
 
   // After a decision the version stays in view, and the focus where it is; with nothing left to decide it goes back to Generate.
@@ -271,6 +305,10 @@ class View {
 
   showLive(): void {
     const live = this.model.get("live");
+    if (this.wanted && live.answered > this.wanted.after) {
+      this.wanted = null;
+      this.markSelected();
+    }
     this.gone = false;
     this.open.hidden = true;
     this.root.classList.remove("cg-gone");
@@ -335,7 +373,9 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   el.append(view.root);
   const reveal = () => void requestAnimationFrame(() => view.reveal());
   const observers = [new IntersectionObserver(reveal), new ResizeObserver(reveal)];
+  const fit = new ResizeObserver(() => view.fit());
   for (const one of observers) one.observe(view.versions.body);
+  fit.observe(view.root);
   outbox.send({ command: "hello" });
   return () => {
     model.off("change:state", state);
@@ -343,7 +383,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     model.off("change:search", search);
     model.off("comm_live_update", gone);
     release();
-    for (const one of observers) one.disconnect();
+    for (const one of [...observers, fit]) one.disconnect();
     outbox.close();
     view.root.remove();
   };

@@ -273,8 +273,8 @@ def _sample_law(
 
 def _read_usual(job: Job, given: Path, run: Run) -> list[list[Any]]:
     """The calls with the problem's own numbers before a trial with others: one, unless an instance goes on from it."""
-    goes_on = any(one.kind == "state_assigned" for one in job.facts.degeneracies)
-    if run.case not in NUMBERS or SHRUNK not in job.cases or goes_on:
+    keeps_state = any(one.kind == "state_assigned" for one in job.facts.degeneracies)
+    if run.case not in NUMBERS or SHRUNK not in job.cases or keeps_state:
         return []
     return [read_values(given / f"{SHRUNK}-0-call0")]
 

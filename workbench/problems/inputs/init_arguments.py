@@ -114,6 +114,22 @@ def _numbers_by_name(source: str) -> dict[str, int]:
     return {name: value for name, value in found.items() if type(value) is int}
 
 
+def list_defaults(arguments: ast.arguments) -> dict[str, ast.expr | None]:
+    """The arguments of a function that may be left out, with their defaults."""
+    positional = (*arguments.posonlyargs, *arguments.args)
+    pairs = (
+        *zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    )
+    return {argument.arg: default for argument, default in pairs}
+
+
+def read_whole(values: Mapping[str, ast.expr | None], least: int = 0) -> dict[str, int]:
+    """Those that are a whole number of at least `least`."""
+    numbers = {name: value.value for name, value in values.items() if isinstance(value, ast.Constant)}
+    return {name: number for name, number in numbers.items() if type(number) is int and number >= least}
+
+
 def _is_init(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == "__init__"
 
@@ -160,7 +176,9 @@ class _Lifter:
             return {}
         own = {node.arg for node in ast.walk(method) if isinstance(node, ast.arg)}
         stored = {node.id for node in _names(method) if isinstance(node.ctx, ast.Store)}
-        defaults = {name: value for name, value in self._defaults(method.args).items() if name not in given}
+        defaults = {
+            name: value for name, value in self._read_defaults(list_defaults(method.args)).items() if name not in given
+        }
         added: dict[str, int] = {}
         for own_name, value, span in list_init_literals(method, min((LEAST_IN_INIT, *self.named))):
             name = self.named.get(value, own_name)
@@ -178,23 +196,11 @@ class _Lifter:
             self.edits.append((_end_of_arguments(method.args), star + text))
         return added | defaults
 
-    def _defaults(self, arguments: ast.arguments) -> dict[str, int]:
-        """Arguments with a whole number of at least LEAST_IN_INIT, or one of the file by name, as their default."""
-        plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
-        named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        pairs = (*zip(plain, arguments.defaults, strict=True), *named)
-        return self._read_defaults({one.arg: value for one, value in pairs})
-
     def _read_defaults(self, values: Mapping[str, ast.expr | None]) -> dict[str, int]:
         """Those that are a whole number of at least LEAST_IN_INIT, or one of the file by name."""
-        found: dict[str, int] = {}
-        for name, value in values.items():
-            number = value.value if isinstance(value, ast.Constant) else None
-            if isinstance(value, ast.Name):
-                found |= {name: self.numbers[value.id]} if value.id in self.numbers else {}
-            elif type(number) is int and number >= LEAST_IN_INIT:
-                found[name] = number
-        return found
+        named = {name: value.id for name, value in values.items() if isinstance(value, ast.Name)}
+        of_file = {name: self.numbers[of] for name, of in named.items() if of in self.numbers}
+        return read_whole(values, LEAST_IN_INIT) | of_file
 
     def _pass_on(self, call: ast.Call, name: str, added: dict[str, int], taken: set[str]) -> None:
         """Give a call that makes a part the numbers of that part's `__init__`, or of a dataclass, as arguments of this

@@ -61,7 +61,7 @@ OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "e
 
 
 @dataclasses.dataclass(frozen=True)
-class Side:
+class Branch:
     """A way that a call takes for some positions: a comparison is true, a limit is smaller, columns are cut off."""
 
     call: str  # its name, of a slice what is cut
@@ -85,16 +85,16 @@ class Interval:
         return dataclasses.replace(self, low=min(ends), high=max(ends))
 
 
-def list_sides(graph: Graph, shapes: Mapping[str, Shape]) -> frozenset[Side]:
+def list_branches(graph: Graph, shapes: Mapping[str, Shape]) -> frozenset[Branch]:
     """The ways that the calls of a graph take for positions. `shapes` are those of inputs, parameters and buffers."""
     known: dict[str, Interval] = {}
     extents = dict(shapes)
-    found: set[Side] = set()
+    found: set[Branch] = set()
     for op in graph:
         if op.result:
             extents[op.name] = op.result[0].shape
-        found |= {*_cut_sides(op, extents)}
-        found |= {*_choose_sides(op, known)}
+        found |= {*_cut_branches(op, extents)}
+        found |= {*_choose_branches(op, known)}
         made = None
         with contextlib.suppress(ValueError, ArithmeticError):  # an argument that a call makes, or no finite number
             made = _follow(op, known, extents)
@@ -133,7 +133,7 @@ def _argument(op: Operation, place: int, *names: str) -> str:
     )
 
 
-def _choose_sides(op: Operation, known: Mapping[str, Interval]) -> Iterator[Side]:
+def _choose_branches(op: Operation, known: Mapping[str, Interval]) -> Iterator[Branch]:
     """The ways of comparisons, limits and choices between two values."""
     name = _name(op)
     one, other = (_read(_argument(op, n, "other"), known) for n in (0, 1))
@@ -141,22 +141,22 @@ def _choose_sides(op: Operation, known: Mapping[str, Interval]) -> Iterator[Side
         lower, upper = _read_limits(op, known)
         if one is not None and one.has_positions:
             numbers = tuple(limit.low for limit in (lower, upper) if limit is not None)
-            yield from _sides(op.name, numbers, below=lower is not None and one.low < lower.low)
-            yield from _sides(op.name, numbers, above=upper is not None and one.high > upper.high)
+            yield from _make_branches(op.name, numbers, below=lower is not None and one.low < lower.low)
+            yield from _make_branches(op.name, numbers, above=upper is not None and one.high > upper.high)
     elif one is not None and other is not None and (one.has_positions or other.has_positions):
         numbers = tuple(sorted(one.numbers | other.numbers, reverse=True))
         if name in CAN_BE:
             is_true, is_false = CAN_BE[name](one, other), CAN_BE[OPPOSITE[name]](one, other)
-            yield from _sides(op.name, numbers, true=is_true, false=is_false)
+            yield from _make_branches(op.name, numbers, true=is_true, false=is_false)
         elif name in CHOOSE:
-            yield from _sides(op.name, numbers, less=one.low < other.high, more=one.high > other.low)
+            yield from _make_branches(op.name, numbers, less=one.low < other.high, more=one.high > other.low)
 
 
-def _sides(call: str, numbers: tuple[float, ...], **ways: bool) -> Iterator[Side]:
-    yield from (Side(call=call, way=way, numbers=numbers) for way, is_taken in ways.items() if is_taken)
+def _make_branches(call: str, numbers: tuple[float, ...], **ways: bool) -> Iterator[Branch]:
+    yield from (Branch(call=call, way=way, numbers=numbers) for way, is_taken in ways.items() if is_taken)
 
 
-def _cut_sides(op: Operation, extents: Mapping[str, Shape]) -> Iterator[Side]:
+def _cut_branches(op: Operation, extents: Mapping[str, Shape]) -> Iterator[Branch]:
     """The ways of a triangle, which leaves elements out or none, and of a slice that ends before its axis does."""
     name, shape = _name(op), extents.get(op.operands[0] if op.operands else "", ())
     try:
@@ -165,11 +165,11 @@ def _cut_sides(op: Operation, extents: Mapping[str, Shape]) -> Iterator[Side]:
             low, high = -(shape[-2] - 1), shape[-1] - 1
             drops = high > diagonal if name == "tril" else low < diagonal
             keeps = low <= diagonal if name == "tril" else high >= diagonal
-            yield from _sides(op.name, (abs(float(diagonal)),), drops=drops, keeps=keeps)
+            yield from _make_branches(op.name, (abs(float(diagonal)),), drops=drops, keeps=keeps)
         elif name == "slice":
             axis, end = int(_argument(op, 1, "dim") or 0), int(_argument(op, 3, "end") or -1)
             is_cut = -len(shape) <= axis < len(shape) and 0 < end < shape[axis]
-            yield from _sides(f"{op.operands[0]}[{axis}] to {end}", (float(end),), **{CUT: is_cut})
+            yield from _make_branches(f"{op.operands[0]}[{axis}] to {end}", (float(end),), **{CUT: is_cut})
     except ValueError:  # a number that a call makes
         return
 

@@ -10,7 +10,7 @@ from workbench.problems.results import spec_of
 from workbench.problems.settings import spread_ties
 from workbench.problems.tracing import trace_graph
 from workbench.problems.tracing.fakes import on_fake_tensors
-from workbench.problems.tracing.positions import Side, list_sides
+from workbench.problems.tracing.positions import Branch, list_branches
 from workbench.records import Operation, Problem, Settings, TensorSpec
 
 Graph = tuple[Operation, ...]
@@ -42,9 +42,9 @@ class Full:
             return ()
         return self.all_specs()
 
-    def list_ways(self) -> frozenset[Side]:
+    def list_branches(self) -> frozenset[Branch]:
         """The ways that it takes for positions."""
-        return list_sides(self.graph, {spec.name: spec.shape for spec in self.values})
+        return list_branches(self.graph, {spec.name: spec.shape for spec in self.values})
 
     def all_specs(self) -> tuple[TensorSpec, ...]:
         """Specs of every value of the graph."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import math
 import re
@@ -36,6 +37,15 @@ def draw_picture(size: Place, title: str, described: str, body: Sequence[str]) -
 def inline_svg(drawing: str) -> str:
     """A drawing for a page. Its text inherits the colour of the page."""
     return drawing.replace(f"var(--jp-ui-font-color1,{QUIET})", "inherit", 1)
+
+
+def as_image(drawing: str, words: str) -> str:
+    """A drawing as an image for HTML in a notebook: of an inline one, an untrusted notebook keeps only the texts.
+
+    It sees nothing of the page, so its text has a colour that can be read on light and dark. `words` say what it shows.
+    """
+    data = base64.b64encode(drawing.encode()).decode()
+    return f'<img style="max-width:100%" alt="{html.escape(words)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def draw_text(

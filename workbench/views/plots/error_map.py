@@ -1,4 +1,4 @@
-"""Draws where an output is wrong: a map of its elements as SVG, for light and dark pages."""
+"""Draws where an output is wrong: a map of its elements as an image, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import itertools
 import math
 
 from workbench.records import Check, WrongValues
+from workbench.views.figures.style import QUIET, WRONG
+from workbench.views.figures.svg import as_image, draw_picture
 
 CELL = 7  # pixels
 LEVELS = 5  # shares that are told apart
@@ -44,10 +46,14 @@ def _draw_cells(wrong: WrongValues) -> str:
     drawn = "".join(
         f'<path fill-opacity="{0.15 + 0.85 * level / LEVELS:.2f}" d="{path}"/>' for level, path in sorted(paths.items())
     )
-    return (
-        f'<svg viewBox="0 0 {columns} {rows}" width="{columns * CELL}" height="{rows * CELL}" role="img" '
-        'style="display:block;margin:4px 0;max-width:100%;outline:1px solid var(--jp-border-color1,#999)" '
-        'shape-rendering="crispEdges" aria-label="map of the wrong elements">'
-        f'<rect width="{columns}" height="{rows}" fill="var(--jp-layout-color1,#fff)"/>'
-        f'<g fill="var(--jp-error-color1,#d32f2f)">{drawn}</g></svg>'
+    words = "map of the wrong elements"
+    drawing = draw_picture(
+        (columns * CELL, rows * CELL),
+        words,
+        wrong.sentence,
+        [
+            f'<g transform="scale({CELL})" shape-rendering="crispEdges"><g fill="{WRONG}">{drawn}</g>'
+            f'<rect width="{columns}" height="{rows}" fill="none" stroke="{QUIET}" stroke-width="{1 / CELL:.2f}"/></g>'
+        ],
     )
+    return f"<div>{as_image(drawing, f'{words}: {wrong.sentence}')}</div>"

@@ -55,7 +55,12 @@ def draw_measures(measures: Sequence[Measure]) -> str:
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
         right=200,
     )
-    return draw_static(figure, "the counters behind the advice: " + "; ".join(map(describe_measure, measures)))
+    return draw_static(figure, describe_measures(measures))
+
+
+def describe_measures(measures: Sequence[Measure]) -> str:
+    """What a drawing of measures shows, in words."""
+    return "the counters behind the advice: " + "; ".join(map(describe_measure, measures))
 
 
 def write_measures(measures: Sequence[Measure]) -> list[str]:

@@ -10,11 +10,18 @@ from typing import NamedTuple
 from workbench import search
 from workbench.codegen.canonical import canonical
 from workbench.probes import directives
-from workbench.probes.moving import describe_move, goes_on, list_failed_steps, map_programs, name_settings, write_moved
+from workbench.probes.moving import (
+    describe_move,
+    extends_failed_step,
+    list_failed_steps,
+    map_programs,
+    name_settings,
+    write_moved,
+)
 from workbench.records import Advice, Candidate, Diagnosis, Move, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
-from workbench.views.figures.svg import inline_svg
+from workbench.views.figures.svg import as_image
 from workbench.views.plots import measures
 from workbench.views.text.mime_bundle import MimeBundle, format_seconds, format_times
 from workbench.views.text.rules_page import rules_block
@@ -126,7 +133,7 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
         for text in texts:
             sets = describe_move(move, program, text)
             if (twin := known.get(canonical(text))) is None:
-                if goes_on(failed, move, text):
+                if extends_failed_step(failed, move, text):
                     why = "only goes on where a step failed"
                     continue
                 return Found(text, sets, "; ".join(made), ", ".join(passed))
@@ -272,7 +279,8 @@ class _Block:
             code = f"line {self.place[0]} | {self.place[1]}"
             parts.append(f'<pre style="margin:4px 0;overflow-x:auto">{html.escape(code)}</pre>')
         if advice.evidence:
-            parts.append(inline_svg(measures.draw_measures(advice.evidence)))
+            drawing = measures.draw_measures(advice.evidence)
+            parts.append(as_image(drawing, measures.describe_measures(advice.evidence)))
         for name, words in self.rows:
             said = html.escape(words)
             shown = f"<code>{said}</code>" if words.startswith(("%cutegen", "cutegen")) else said
