@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy
 from numpy.typing import NDArray
 
-from workbench.structure.global_tree import grow_global_tree
+from workbench.structure.global_tree import LEAST_IN_RULE, grow_tree, one_hot
 from workbench.structure.vocabulary import Counts, KnownStructure
 
 Genes = tuple[int, ...]
@@ -157,5 +157,7 @@ def _measure(counts: Counts, bags: Bags, seed: int) -> tuple[float, int]:
     labels, apart = bags.labels, bags.apart
     if not counts.shape[1]:
         return float((labels[apart] == numpy.bincount(labels[~apart]).argmax()).mean()), 0
-    tree = grow_global_tree(counts[~apart], labels[~apart], seed)
-    return float((tree.predict(counts[apart]) == labels[apart]).mean()), counts.shape[1]
+    targets = one_hot(labels[~apart], int(labels.max()) + 1)
+    tree = grow_tree(counts[~apart], targets, least=LEAST_IN_RULE, seed=seed)
+    found = tree.value[:, :, 0].argmax(axis=1)[tree.apply(counts[apart])]
+    return float((found == labels[apart]).mean()), counts.shape[1]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from workbench.structure.graph import Graph
 from workbench.structure.hashing.adjacency import Adjacency, join_graphs
-from workbench.structure.hashing.egos import Egos, ego_graphs
+from workbench.structure.hashing.egos import Egos, RefinedEgos, ego_graphs
 from workbench.structure.hashing.structures import StructureHasher
 from workbench.structure.rules import Literal, Path, Pattern, Rule, TreeNode, find_paths, order_rules, satisfies
 from workbench.structure.symbolic_model import SymbolicModel
@@ -73,7 +73,7 @@ class RuleReader:
         graph = int(self._adjacency.graph_of[egos.anchors[0]])
         first = int(self._adjacency.graph_starts[graph])
         sources, targets = place[egos.sources], place[egos.targets]
-        roles = next(iter(StructureHasher(radius).roles(self._adjacency_of(graph))))
+        roles = next(iter(StructureHasher(radius).roles(RefinedEgos(self._adjacency_of(graph), radius))))
         own = slice(*roles.egos.starts[int(egos.anchors[0]) - first :][:2])
         keys = roles.keys[own][order]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.tolist()))}

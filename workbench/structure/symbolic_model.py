@@ -12,7 +12,7 @@ from workbench.structure.features import Block, FeatureSettings
 from workbench.structure.global_tree import grow_global_tree
 from workbench.structure.granularity_search import Bags, Individual, SearchSettings, search_granularities
 from workbench.structure.graph import Graph
-from workbench.structure.hashing.adjacency import Adjacency, join_graphs
+from workbench.structure.hashing.adjacency import Adjacency
 from workbench.structure.hashing.egos import Flags, Indices
 from workbench.structure.master_tree import MasterTree
 from workbench.structure.vocabulary import CountCache, Counts, Placed, Predicate, Vocabulary, list_predicates
@@ -63,8 +63,8 @@ class SymbolicModel:
         """
         own = self.settings
         self.vocabulary = Vocabulary(own.radii, own.features, own.degrees, own.least_support)
-        blocks = self.vocabulary.learn_structures(graphs)
-        rows = _Rows.of(graphs, own.of_nodes)
+        blocks, adjacency = self.vocabulary.learn_structures(graphs)
+        rows = _Rows.of(adjacency, own.of_nodes)
         self.granularities = tuple(own.most_leaves for _ in blocks)
         if own.search is not None and used.sum() >= FEW_ROWS:
             some = self._draw_rows(used)
@@ -122,8 +122,8 @@ class SymbolicModel:
 
     def count(self, graphs: Sequence[Graph]) -> Counts:
         """[rows, predicates] of other graphs."""
-        rows = _Rows.of(graphs, self.settings.of_nodes)
-        placed = self.vocabulary.find_known(graphs)
+        placed, adjacency = self.vocabulary.find_known(graphs)
+        rows = _Rows.of(adjacency, self.settings.of_nodes)
         return rows.matrix(rows.cache(placed, self.vocabulary.trees), self.granularities)
 
     def probabilities(self, counts: Counts) -> NDArray[numpy.float64]:
@@ -148,10 +148,9 @@ class _Rows:
     of_nodes: bool
 
     @classmethod
-    def of(cls, graphs: Sequence[Graph], of_nodes: bool) -> _Rows:
-        adjacency = join_graphs(graphs)
+    def of(cls, adjacency: Adjacency, of_nodes: bool) -> _Rows:
         owners = numpy.arange(adjacency.size) if of_nodes else adjacency.graph_of
-        number = adjacency.size if of_nodes else len(graphs)
+        number = adjacency.size if of_nodes else len(adjacency.graph_starts) - 1
         return cls(owners=owners, number=number, adjacency=adjacency, of_nodes=of_nodes)
 
     def cache(self, placed: Sequence[Placed], trees: Sequence[MasterTree]) -> CountCache:

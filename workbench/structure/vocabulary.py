@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy
 from numpy.typing import NDArray
 
-from workbench.structure.features import Block, Encoder, FeatureSettings, Orbit, find_blocks
+from workbench.structure.features import Block, Encoder, FeatureSettings, Matrix, Orbit, find_blocks
 from workbench.structure.graph import Graph
+from workbench.structure.hashing.adjacency import Adjacency, join_graphs
 from workbench.structure.hashing.egos import Indices
 from workbench.structure.hashing.structures import StructureHasher
 from workbench.structure.master_tree import Condition, MasterTree
@@ -19,9 +20,12 @@ Counts = NDArray[numpy.float32]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownStructure:
-    """A structure of the vocabulary: its number, the radius, how many nodes had it, its orbits, and one such node."""
+    """A structure of the vocabulary: its number, the hash of its stable colours, the radius, how many nodes had it, its
+    orbits, and one such node.
+    """
 
     number: int
+    colours: int
     radius: int
     support: int
     orbits: tuple[Orbit, ...]
@@ -56,14 +60,22 @@ class Vocabulary:
         self.structures: tuple[KnownStructure, ...] = ()
         self.trees: tuple[MasterTree, ...] = ()
 
-    def learn_structures(self, graphs: Sequence[Graph]) -> list[Block]:
-        """Finds the structures of the graphs; the blocks of their nodes, in the order of `structures`."""
+    def learn_structures(self, graphs: Sequence[Graph]) -> tuple[list[Block], Adjacency]:
+        """Finds the structures of the graphs; the blocks of their nodes, in the order of `structures`, and the graphs'
+        union.
+        """
         self.encoder.fit(graphs)
-        found = [(hasher.radius, block) for hasher in self._hashers for block in self._blocks(graphs, hasher)]
+        adjacency, rows = self._join(graphs)
+        found = [
+            (hasher.radius, block)
+            for hasher in self._hashers
+            for block in find_blocks(adjacency, rows, hasher, self._settings, self._least)
+        ]
         found.sort(key=lambda item: (-len(item[1].nodes), item[0], item[1].structure))
         self.structures = tuple(
             KnownStructure(
                 number=block.structure,
+                colours=block.colours,
                 radius=radius,
                 support=len(block.nodes),
                 orbits=block.orbits,
@@ -71,10 +83,12 @@ class Vocabulary:
             )
             for radius, block in found
         )
-        return [block for _, block in found]
+        return [block for _, block in found], adjacency
 
-    def _blocks(self, graphs: Sequence[Graph], hasher: StructureHasher, least: int = 0) -> list[Block]:
-        return find_blocks(graphs, self.encoder, hasher, self._settings, least or self._least)
+    def _join(self, graphs: Sequence[Graph]) -> tuple[Adjacency, Matrix]:
+        """The graphs' union, and the encoded attributes of its nodes."""
+        adjacency = join_graphs(graphs, self._settings.node_identity, self._settings.edge_identity)
+        return adjacency, self.encoder.encode(graphs, adjacency)
 
     def grow(
         self, blocks: Sequence[Block], labels: NDArray[numpy.int64], most_leaves: int, seed: int
@@ -94,16 +108,22 @@ class Vocabulary:
             for block, tree in zip(blocks, trees, strict=True)
         ]
 
-    def find_known(self, graphs: Sequence[Graph]) -> list[Placed]:
-        """The nodes of other graphs, by known structure, with their leaves in the grown trees."""
-        found = {block.structure: block for hasher in self._hashers for block in self._blocks(graphs, hasher, 1)}
+    def find_known(self, graphs: Sequence[Graph]) -> tuple[list[Placed], Adjacency]:
+        """The nodes of other graphs, by known structure, with their leaves in the grown trees; the graphs' union."""
+        adjacency, rows = self._join(graphs)
+        found: dict[int, Block] = {}
+        for hasher in self._hashers:
+            known = {one.number: one.colours for one in self.structures if one.radius == hasher.radius}
+            blocks = find_blocks(adjacency, rows, hasher, self._settings, 1, known)
+            found |= {block.structure: block for block in blocks}
         nothing = Placed(nodes=numpy.zeros(0, numpy.int64), leaves=numpy.zeros(0, numpy.int64))
-        return [
+        placed = [
             Placed(nodes=found[known.number].nodes, leaves=tree.apply(found[known.number].features))
             if known.number in found
             else nothing
             for known, tree in zip(self.structures, self.trees, strict=True)
         ]
+        return placed, adjacency
 
     def describe_feature(self, structure: int, condition: Condition) -> str:
         """A condition of a structure's master tree in words: "mean degree of 2 nodes 1 hop away > 2.5"."""

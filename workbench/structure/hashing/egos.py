@@ -191,3 +191,36 @@ def hash_egos(egos: Egos, colours: Hashes) -> Hashes:
     sizes = numpy.diff(egos.starts).astype(numpy.uint64)
     edges = (egos.edge_starts[egos.starts[1:]] - egos.edge_starts[egos.starts[:-1]]).astype(numpy.uint64)
     return mix_pairs(mix_pairs(total, sizes), edges)
+
+
+class RefinedEgos:
+    """The ego graphs of a graph's nodes with their stable colours, some at a time. They are kept if one batch holds all
+    of them, so that they are not made again for a second pass.
+    """
+
+    def __init__(self, graph: Adjacency, radius: int) -> None:
+        self._graph, self._radius = graph, radius
+        runs = list(batches(graph, radius))
+        self._whole = self._make(runs[0]) if len(runs) == 1 else None
+
+    def _make(self, anchors: Indices) -> tuple[Egos, Hashes]:
+        egos = ego_graphs(self._graph, anchors, self._radius)
+        return egos, refine_colours(egos)
+
+    def batches(self, anchors: Indices | None = None) -> Iterator[tuple[Egos, Hashes]]:
+        """The ego graphs of the anchors, which ascend (by default of all nodes), and the colour of each member."""
+        if self._whole is None:
+            yield from map(self._make, batches(self._graph, self._radius, anchors))
+            return
+        egos, colours = self._whole
+        if anchors is None or len(anchors) == len(egos.anchors):
+            yield egos, colours
+        elif len(anchors):
+            wanted = numpy.zeros(len(egos.anchors), bool)
+            wanted[anchors] = True
+            yield egos.keep(wanted), colours[numpy.repeat(wanted, numpy.diff(egos.starts))]
+
+    def hash(self) -> Hashes:
+        """[N]: the hash of each node's ego graph as far as its colours tell; equal for those that are isomorphic."""
+        found = [hash_egos(egos, colours) for egos, colours in self.batches()]
+        return numpy.concatenate([numpy.zeros(0, numpy.uint64), *found])
