@@ -21,6 +21,7 @@ from workbench.structure import datasets, symbolic_model
 from workbench.structure.estimators import SymGraphClassifier, SymGraphNodeClassifier, nodes_of
 from workbench.structure.graph import Graph
 from workbench.structure.master_tree import MasterTree
+from workbench.structure.vocabulary import RowCounts, Rows
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +190,41 @@ def test_what_cannot_be_used_is_refused_in_one_line(fitted: SymGraphClassifier) 
         with pytest.raises(UserError, match=message) as found:
             wrong()
         assert "\n" not in str(found.value)
+
+
+def test_a_large_table_of_nodes_is_sparse_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = datasets.ba_shapes(base=60, houses=16)
+    nodes = nodes_of(data.graph)
+    models = []
+    for most in (1 << 26, 0):
+        monkeypatch.setattr(symbolic_model, "MOST_DENSE", most)
+        models.append(SymGraphNodeClassifier().fit(nodes[::2], data.labels[::2]))
+    dense, sparse = models
+    assert isinstance(dense._counts_, numpy.ndarray) and not isinstance(sparse._counts_, numpy.ndarray)
+    assert (sparse._counts_.toarray() == dense._counts_).all() and dense._counts_.any()
+    assert (sparse.predict(nodes) == dense.predict(nodes)).all()
+    supports = [sorted(rule.support for rule in model.rules()) for model in models]
+    assert sum(supports[0]) == sum(supports[1]) == len(nodes[::2])
+
+
+@pytest.mark.parametrize("kind", ["graphs", "nodes"])
+def test_counts_of_known_samples_are_those_that_were_learnt_from(kind: str, houses: datasets.GraphSet) -> None:
+    shapes = datasets.ba_shapes(base=60, houses=16)
+    if kind == "graphs":
+        model, samples = SymGraphClassifier().fit(houses.graphs, houses.labels), houses.graphs
+    else:
+        samples = nodes_of(shapes.graph)
+        model = SymGraphNodeClassifier().fit(samples, shapes.labels)
+    assert model._counts_.any() and (model._count(samples) == model._counts_).all()
+
+
+def test_rows_of_one_hash_have_equal_counts_and_no_others() -> None:
+    data = datasets.ba_shapes(base=60, houses=16)
+    model = SymGraphNodeClassifier(use_search=False).fit(nodes_of(data.graph), data.labels).model_
+    placed, adjacency = model.vocabulary.find_known([data.graph])
+    counts = RowCounts(placed, model.vocabulary.trees, Rows.of_nodes(adjacency, numpy.arange(data.graph.size)))
+    table = counts.matrix([64] * len(placed))
+    hashes = counts.hash_rows()
+    by_hash = {value: row.tobytes() for value, row in zip(hashes.tolist(), table, strict=True)}
+    assert 1 < len(by_hash) == len({*by_hash.values()}) < len(table)
+    assert all(by_hash[value] == row.tobytes() for value, row in zip(hashes.tolist(), table, strict=True))

@@ -25,7 +25,7 @@ from workbench.structure.graph import Graph, check_graphs, read_graph
 from workbench.structure.model_rules import RuleReader
 from workbench.structure.rules import Rule, TreeNode
 from workbench.structure.symbolic_model import ModelSettings, SymbolicModel
-from workbench.structure.vocabulary import Counts
+from workbench.structure.vocabulary import AnyCounts
 
 require("sklearn")
 
@@ -99,7 +99,8 @@ class _SymGraph(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         all_labels[rows] = codes
         self.model_ = SymbolicModel(settings=self._settings())
         counts = self.model_.fit(graphs, all_labels, all_labels >= 0)
-        self._rows_, self._graphs_, self._labels_, self._counts_ = rows, list(graphs), codes, counts[rows]
+        place = numpy.cumsum(all_labels >= 0) - 1
+        self._graphs_, self._labels_, self._counts_ = list(graphs), codes, counts[place[rows]]
         return self
 
     def _settings(self) -> ModelSettings:
@@ -131,7 +132,7 @@ class _SymGraph(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             of_nodes=self._of_nodes,
         )
 
-    def _count(self, X: Sequence[object]) -> Counts:
+    def _count(self, X: Sequence[object]) -> AnyCounts:
         raise NotImplementedError
 
     def predict_proba(self, X: Sequence[object]) -> NDArray[numpy.float64]:
@@ -177,7 +178,7 @@ class SymGraphClassifier(_SymGraph):
         graphs = check_graphs(X)
         return self._fit(graphs, numpy.arange(len(graphs)), len(graphs), y)
 
-    def _count(self, X: Sequence[object]) -> Counts:
+    def _count(self, X: Sequence[object]) -> AnyCounts:
         return self.model_.count(check_graphs(X))
 
 
@@ -194,9 +195,9 @@ class SymGraphNodeClassifier(_SymGraph):
         graphs, rows = _join_nodes(X)
         return self._fit(graphs, rows, sum(graph.size for graph in graphs), y)
 
-    def _count(self, X: Sequence[tuple[object, int]]) -> Counts:  # type: ignore[override]
+    def _count(self, X: Sequence[tuple[object, int]]) -> AnyCounts:  # type: ignore[override]
         graphs, rows = _join_nodes(X)
-        return self.model_.count(graphs)[rows]
+        return self.model_.count(graphs, rows)
 
 
 def nodes_of(given: object) -> list[tuple[Graph, int]]:

@@ -40,11 +40,18 @@ class MasterTree:
         if enough and (labels != labels[0]).any() and _differ(features):
             targets = one_hot(labels, int(labels.max()) + 1)
             targets = targets[:, targets.any(axis=0)]
-            self._tree = grow_tree(features, targets, least=LEAST_IN_LEAF, most=most_leaves, seed=seed)
+            self._tree = grow_tree(
+                features.astype(numpy.float32), targets, least=LEAST_IN_LEAF, most=most_leaves, seed=seed
+            )
             self._children = numpy.stack([self._tree.children_left, self._tree.children_right], axis=1)
             self._parents = numpy.full(len(self._children), -1)
             inner = self._children[:, 0] >= 0
             self._parents[self._children[inner]] = numpy.flatnonzero(inner)[:, None]
+
+    @property
+    def size(self) -> int:
+        """How many nodes the whole tree has."""
+        return len(self._children)
 
     @property
     def leaves(self) -> int:

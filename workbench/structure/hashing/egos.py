@@ -18,6 +18,7 @@ Indices = NDArray[numpy.int64]
 Flags = NDArray[numpy.bool_]
 
 MOST_MEMBERS = 1 << 19  # of a batch, about: what keeps its arrays under some 500 MB
+MOST_KEPT = 3  # batches that are kept for a second pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -194,14 +195,13 @@ def hash_egos(egos: Egos, colours: Hashes) -> Hashes:
 
 
 class RefinedEgos:
-    """The ego graphs of a graph's nodes with their stable colours, some at a time. They are kept if one batch holds all
-    of them, so that they are not made again for a second pass.
+    """The ego graphs of a graph's nodes with their stable colours, some at a time. They are kept where MOST_KEPT batches
+    hold all of them, so that they are not made again for a second pass.
     """
 
     def __init__(self, graph: Adjacency, radius: int) -> None:
         self._graph, self._radius = graph, radius
-        runs = list(batches(graph, radius))
-        self._whole = self._make(runs[0]) if len(runs) == 1 else None
+        self._kept: list[tuple[Egos, Hashes]] | None = None
 
     def _make(self, anchors: Indices) -> tuple[Egos, Hashes]:
         egos = ego_graphs(self._graph, anchors, self._radius)
@@ -209,16 +209,23 @@ class RefinedEgos:
 
     def batches(self, anchors: Indices | None = None) -> Iterator[tuple[Egos, Hashes]]:
         """The ego graphs of the anchors, which ascend (by default of all nodes), and the colour of each member."""
-        if self._whole is None:
+        if anchors is None:
+            runs = list(batches(self._graph, self._radius))
+            if self._kept is None and len(runs) <= MOST_KEPT:
+                self._kept = list(map(self._make, runs))
+            yield from map(self._make, runs) if self._kept is None else self._kept
+            return
+        if self._kept is None:
             yield from map(self._make, batches(self._graph, self._radius, anchors))
             return
-        egos, colours = self._whole
-        if anchors is None or len(anchors) == len(egos.anchors):
-            yield egos, colours
-        elif len(anchors):
-            wanted = numpy.zeros(len(egos.anchors), bool)
-            wanted[anchors] = True
-            yield egos.keep(wanted), colours[numpy.repeat(wanted, numpy.diff(egos.starts))]
+        wanted = numpy.zeros(self._graph.size, bool)
+        wanted[anchors] = True
+        for egos, colours in self._kept:
+            some = wanted[egos.anchors]
+            if some.all():
+                yield egos, colours
+            elif some.any():
+                yield egos.keep(some), colours[numpy.repeat(some, numpy.diff(egos.starts))]
 
     def hash(self) -> Hashes:
         """[N]: the hash of each node's ego graph as far as its colours tell; equal for those that are isomorphic."""
