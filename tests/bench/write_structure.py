@@ -98,7 +98,8 @@ stages, have one key. The planner does not propose such a program again.
 what is tuned for one serves all. The planner's ladder of a module with repeated layers changes stages together that \
 have isomorphic graphs of operators, equal shapes at full size and equal ladders. Each step keeps what was accepted \
 for the other stages, and a change that a version has is not proposed again from another baseline: see below.
-- **PTX** (`ptx_graphs`): instructions with edges for definitions and uses, flow, memory and barriers.
+- **PTX and SASS** (`ptx_graphs`, `sass_graphs`): instructions with edges for definitions and uses, flow, memory and \
+barriers; of SASS from nvdisasm's listing, which a build with SASS holds.
 
 {once}
 
