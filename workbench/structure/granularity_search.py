@@ -41,8 +41,10 @@ class SearchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Individual:
-    """Genes, the fitness, the accuracy on the graphs kept apart, and the number of predicates. `first` is the fitness by
-    the first turn alone; who is worse there than all that stay has no further turn, and a fitness of minus infinity.
+    """Genes, the fitness, the accuracy on the graphs kept apart, and the number of predicates.
+
+    `first` is the fitness by the first turn alone. Who is worse there than all that stay has no further turn, and a
+    fitness of minus infinity.
     """
 
     genes: Genes

@@ -78,9 +78,10 @@ class SymbolicModel:
         if own.search is not None and used.sum() >= FEW_ROWS:
             some = self._draw_rows(used)
             bags = [self._keep_apart(blocks, adjacency, labels, some, apart) for apart in self._parts(labels, some)]
-            self.granularities, self.history = search_granularities(
-                self.vocabulary.structures, bags, own.search, own.seed
-            )
+            if bags:
+                self.granularities, self.history = search_granularities(
+                    self.vocabulary.structures, bags, own.search, own.seed
+                )
         seen = numpy.where(used, labels, -1)
         self.vocabulary.trees = self._grow(blocks, adjacency, seen)
         placed = self.vocabulary.place(blocks, self.vocabulary.trees)
@@ -114,13 +115,17 @@ class SymbolicModel:
         return found
 
     def _parts(self, labels: Labels, used: Flags) -> list[Flags]:
-        """Quarters of the used rows, of each label in proportion; one for each turn of the search."""
+        """Quarters of the used rows, of each label in proportion; one for each turn of the search. None where each row
+        has a label of its own.
+        """
         drawn = numpy.random.default_rng(self.settings.seed)
         part = numpy.full(len(labels), -1)
         for label in numpy.unique(labels[used]):
             own = drawn.permutation(numpy.flatnonzero(used & (labels == label)))
-            part[own] = numpy.arange(len(own)) % 4
-        return [part == i for i in range(self.settings.search.turns if self.settings.search else 0)]
+            if len(own) > 1:
+                part[own] = numpy.arange(len(own)) % 4
+        turns = range(self.settings.search.turns if self.settings.search else 0)
+        return [part == i for i in turns if (part == i).any()]
 
     def _keep_apart(
         self, blocks: Sequence[Block], adjacency: Adjacency, labels: Labels, used: Flags, apart: Flags

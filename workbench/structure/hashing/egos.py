@@ -195,8 +195,9 @@ def hash_egos(egos: Egos, colours: Hashes) -> Hashes:
 
 
 class RefinedEgos:
-    """The ego graphs of a graph's nodes with their stable colours, some at a time. They are kept where MOST_KEPT batches
-    hold all of them, so that they are not made again for a second pass.
+    """The ego graphs of a graph's nodes with their stable colours, some at a time.
+
+    They are kept where MOST_KEPT batches hold all of them, so that they are not made again for a second pass.
     """
 
     def __init__(self, graph: Adjacency, radius: int) -> None:
