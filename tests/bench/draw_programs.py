@@ -40,8 +40,8 @@ from workbench.problems import loading  # noqa: E402
 from workbench.problems.inspection import inspect  # noqa: E402
 from workbench.proposers.binding import binding_of  # noqa: E402
 from workbench.proposers.ladders import Context, ladder  # noqa: E402
-from workbench.proposers.planner import write_program  # noqa: E402
 from workbench.proposers.recognition import Computation, Unrecognised, recognise  # noqa: E402
+from workbench.proposers.rung_programs import write_program  # noqa: E402
 from workbench.records import Facts, Problem, TensorSpec  # noqa: E402
 
 LANDSCAPE = ROOT / "workbench" / "landscapes" / "h200.csv.gz"

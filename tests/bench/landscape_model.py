@@ -26,8 +26,8 @@ from workbench.language.operations.gemm.sm90 import config_of
 from workbench.policies.search import HillClimb, RandomSearch, median_curve, planner_order, regret, walk_landscape
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, gemm_hopper_model, gemm_size, ladder
-from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Facts
 from workbench.tuning.plan import ARCH, DEVICE
 

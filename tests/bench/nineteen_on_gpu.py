@@ -44,8 +44,8 @@ from workbench.landscapes.table import Row
 from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Bound, Candidate, Job
 from workbench.tuning.files import describe_machine
 from workbench.tuning.plan import ARCH, DEVICE, TuningPlan, TuningProblem

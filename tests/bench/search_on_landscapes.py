@@ -55,8 +55,8 @@ from workbench.policies.search.priors import (
 )
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records.search import Prior, SearchBudget
 from workbench.tuning.plan import ARCH, DEVICE
 

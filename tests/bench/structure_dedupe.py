@@ -36,8 +36,8 @@ from workbench.policies.search.landscape_space import neighbours
 from workbench.probes.moving import write_moved
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Move
 from workbench.structure.kernels.equality import program_key
 from workbench.tuning.plan import ARCH, DEVICE

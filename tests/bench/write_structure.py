@@ -96,8 +96,10 @@ their calls and loops. The nearest recorded program is of the same kind of probl
 stages, have one key. The planner does not propose such a program again.
 - **Tune once** (`operator_graphs.interchangeable_layers`): groups of a module's operators that are interchangeable: \
 what is tuned for one serves all. The planner's ladder of a module with repeated layers changes stages together that \
-have isomorphic graphs of operators, equal shapes at full size and equal ladders: see below.
-- **PTX** (`ptx_graphs`): instructions with edges for definitions and uses, flow, memory and barriers.
+have isomorphic graphs of operators, equal shapes at full size and equal ladders. Each step keeps what was accepted \
+for the other stages, and a change that a version has is not proposed again from another baseline: see below.
+- **PTX and SASS** (`ptx_graphs`, `sass_graphs`): instructions with edges for definitions and uses, flow, memory and \
+barriers; of SASS from nvdisasm's listing, which a build with SASS holds.
 
 {once}
 
@@ -162,25 +164,53 @@ def accuracy_table(found: dict[str, Any]) -> str:
 
 def once_text(found: dict[str, Any]) -> str:
     """Versions that the planner's ladder has where each stage changes alone, and where groups change together."""
+    planned = {name: one for name, one in found["modules"].items() if "stages" in one}
     rows = [
         (
             name,
             one["stages"],
-            ", ".join(map(str, sorted(one["groups"], reverse=True))),
+            len(one["groups"]),
+            len(one["families"]),
             one["versions, each stage"],
             one["versions, each group"],
-            f"{one['versions, each stage'] / one['versions, each group']:.1f}x",
-            "-" if one["modelled_s, each stage"] is None else f"{1e3 * one['modelled_s, each stage']:.2f} ms",
-            "-" if one["modelled_s, each group"] is None else f"{1e3 * one['modelled_s, each group']:.2f} ms",
+            one["versions, families"],
+            f"{one['versions, each stage'] / one['versions, families']:.1f}x",
+            *(
+                "-" if one[f"end_s, {way}"] is None else f"{1e3 * one[f'end_s, {way}']:.2f} ms"
+                for way in ("each stage", "families")
+            ),
         )
-        for name, one in found.items()
-        if "stages" in one
+        for name, one in planned.items()
     ]
-    head = ["module", "stages", "groups", "versions, each stage", "versions, each group", "fewer", "ends at", "ends at"]
+    head = [
+        "module",
+        "stages",
+        "groups",
+        "operations",
+        "versions, each stage",
+        "each group",
+        "each operation",
+        "fewer",
+        "ends at, each stage",
+        "each operation",
+    ]
+    recorded = found["recorded"]
+    others = ", ".join(name for name, one in found["modules"].items() if "stages" not in one)
     return (
-        "Modules of KernelBench's level 3 that the planner writes: versions of its ladder where each stage is tuned by "
-        "itself and where each group is, and the modelled time on an H200 with the fastest rung of each (the same by "
-        "construction, because the ladders of a group are equal):\n\n" + table(head, rows)
+        "Modules of KernelBench's level 3 that the planner writes: versions of a ladder in which each stage is tuned "
+        "by itself, each group of interchangeable stages, and each operation, which is what the planner does: groups "
+        "of one operation at other sizes take the settings of the group that takes longest in the same step, where "
+        "they can have them, and have steps of their own only where the time model says that these may save more than "
+        "2 % of the whole, or has no model of them. The times are modelled for an H200; a dash says that some stage "
+        f"has no model:\n\n{table(head, rows)}\n\n"
+        f"Of the modules that were tried the planner does not write {others}.\n\n"
+        f"The same with recorded times in place of modelled ones: {recorded['modules']} modules that are "
+        f"{recorded['copies']} equal products between two others, of the {recorded['products']} products in bf16 with "
+        f"recorded times, each with the rungs of its own ladder. {recorded['versions, families']:.0f} versions in "
+        f"place of {recorded['versions, each stage']:.0f} (at least {recorded['fewest times fewer']:.1f} times fewer "
+        f"in each module) end {recorded['mean loss']:.1%} slower in the mean and {recorded['largest loss']:.1%} at "
+        f"most; {recorded['within 2 %']} of {recorded['modules']} modules end within 2 %. The first version alone is "
+        f"{recorded['mean loss of the first version']:.1%} slower in the mean."
     )
 
 

@@ -15,8 +15,9 @@ from workbench.language import Call, Program, Stage, format_program
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.ladders.convolutions import Size, list_choices
-from workbench.proposers.planner import Planner, write_program
+from workbench.proposers.planner import Planner
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask, Proposal
 from workbench.session import Session
 

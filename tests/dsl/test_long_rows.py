@@ -7,7 +7,8 @@ import pytest
 from workbench import problems
 from workbench.problems import inspection
 from workbench.proposers.binding import binding_of, compile_program
-from workbench.proposers.planner import list_rungs, write_program
+from workbench.proposers.planner import list_rungs
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask
 
 

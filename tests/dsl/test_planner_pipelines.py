@@ -16,13 +16,14 @@ from test_row_recognition import problem as of_rows
 
 from workbench import problems
 from workbench.codegen import compile_program
-from workbench.language import Binding, check, parse
+from workbench.language import Binding, Call, check, parse
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of
-from workbench.proposers.ladders import Context, ladder, list_legal
-from workbench.proposers.ladders.pipelines import group_pieces
-from workbench.proposers.planner import Planner, write_program
+from workbench.proposers.ladders import Context, Rung, ladder, list_legal
+from workbench.proposers.ladders.pipelines import group_pieces, list_steps
+from workbench.proposers.planner import Planner
 from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask, Facts, Failure, Outcome, Problem, Proposal, Trial, Verdict, Version
 
 TINY = {"batch": 2, "channels": 8, "filters": 16, "size": 9, "depth": 5, "hidden": 12, "length": 3, "groups": 4}
@@ -134,13 +135,61 @@ def test_layers_that_repeat_change_together(arch: str, between: str, sizes: list
     context = Context(found=found, precision="bf16", arch=arch, device="H200", facts=seen)
     groups = group_pieces(found.pieces, list_legal(context))
     assert sorted(map(len, groups)) == sorted(sizes)
-    rungs = ladder(context)
-    assert len(rungs) == 1 + sum(len(list_legal(context)[places[0]]) - 1 for places in groups)
+    rungs, legal = ladder(context), list_legal(context)
+    main = max(groups, key=len)
+    # what the largest group takes the others take with it; steps of their own are few or none
+    assert len(legal[main[0]]) <= len(rungs) < 1 + sum(len(legal[places[0]]) - 1 for places in groups)
+    assert {rung.parts[main[0]] for rung in rungs} == {*legal[main[0]]}
+    assert any({*rung.changes} > {*main} for rung in rungs)
     for rung in rungs:
         for places in groups:
             assert len({rung.parts[place] for place in places}) == 1
         assert not check(parse(write_program(found, rung, arch)))
-    assert any(f"and {max(sizes) - 1} like it: " in rung.title for rung in rungs)
+    assert any(f"and {max(sizes) - 1} like it and " in rung.title and " of its kind: " in rung.title for rung in rungs)
+
+
+def test_a_groups_own_steps_are_left_out_where_the_model_says_that_they_save_little() -> None:
+    put_in = [Call(name="tile", positional=(size,)) for size in (1, 2, 3, 4)]
+
+    def rung(at: int, seconds: float) -> Rung:
+        return Rung(settings=(put_in[at],), title=str(at), reason="", seconds=seconds)
+
+    leaders = [rung(0, 10.0), rung(1, 9.0)]
+    for further, steps in ((0.5, [(0, 1), (2,)]), (0.95, [(0, 1)])):
+        others = [rung(0, 1.1), rung(1, 1.0), rung(3, further)]
+        made = list_steps(
+            [(0, 1), (2,)], [leaders, leaders, others], [leaders, leaders, others], lambda place, one: True
+        )
+        assert [step.alike for step in made] == [(0, 1), (2,)][: len(steps)]
+        assert {**made[0].parts} == {0: leaders[1], 1: leaders[1], 2: others[1]}
+    refused = list_steps(
+        [(0, 1), (2,)], [leaders, leaders, others], [leaders, leaders, others], lambda place, one: False
+    )
+    assert [{*step.parts} for step in refused] == [{0, 1}]  # 0.05 of 21.1 is no step
+
+
+def version_of(proposal: Proposal, number: int) -> Version:
+    return Version(number=number, parent=None, proposal=proposal, source_hash="h", path="")
+
+
+def test_a_step_keeps_what_was_accepted_for_other_stages() -> None:
+    name = next(full for full in level2.MODULES if full.startswith("21"))
+    ask = Ask(problem=tiny(name), facts=inspect(tiny(name)), arch="sm_80", device="H200")
+    history = [version_of(proposed(ask), 1)]
+    while True:  # the first change of the first stage that changes is accepted, and nothing else
+        base = history[min(1, len(history) - 1)]
+        asked = dataclasses.replace(ask, baseline=base, history=tuple(history))
+        items = [item for item in Planner().propose(asked) if isinstance(item, Proposal)]
+        if not items or items[0].by != "planner" or len(history) > 12:
+            break
+        history.append(version_of(items[0], len(history) + 1))
+    texts = [str(one.proposal.candidate.program).split(" |> ") for one in history]
+    changed = [
+        {at for at, (one, other) in enumerate(zip(text, texts[1], strict=True)) if one != other} for text in texts
+    ]
+    assert len(history) > 3 and len({*map(tuple, texts)}) == len(texts)
+    assert all(len(places) == 1 for places in changed[2:])  # each differs from the baseline in one stage
+    assert len({*itertools.chain(*changed[2:])}) > 1
 
 
 @pytest.mark.few(2)

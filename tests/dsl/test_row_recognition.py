@@ -17,8 +17,8 @@ from workbench.problems.inspection import inspect
 from workbench.problems.results import tensors_of
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Problem
 
 ONE, TWO, THREE, IMAGE = (

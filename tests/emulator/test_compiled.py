@@ -25,8 +25,8 @@ from workbench.problems import loading
 from workbench.problems.inspection import inspect
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask
 
 pytestmark = pytest.mark.skipif(jit.missing_support() is not None, reason=str(jit.missing_support()))

@@ -39,8 +39,8 @@ from workbench.policies.search import (
 )
 from workbench.problems import inspection
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.planner import write_program
 from workbench.proposers.recognition import recognise
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Candidate, Job, Outcome, Problem
 from workbench.session import Session
 from workbench.views.figures import colours

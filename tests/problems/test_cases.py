@@ -366,3 +366,32 @@ def test_a_case_that_ends_the_process_of_the_reference_is_none() -> None:
     assert {"shrunk", "odd", "tiny"} <= {*found} and "empty" not in found
     assert can_expect(bags, found["odd"])
     assert not can_expect(bags, dataclasses.replace(found["odd"], settings=(("offsets_1", 0),)))
+
+
+def test_a_layer_that_only_some_sizes_have_is_no_error() -> None:
+    source = """import torch
+import torch.nn as nn
+
+inside = 16
+outside = 32
+
+
+class Model(nn.Module):
+    def __init__(self, inside, outside):
+        super().__init__()
+        self.layer = nn.Linear(inside, outside)
+        self.norm = nn.BatchNorm1d(outside) if outside == 2 * inside else nn.Identity()  # it counts its batches
+
+    def forward(self, x):
+        return self.norm(self.layer(x))
+
+
+def get_inputs():
+    return [torch.rand(8, inside)]
+
+
+def get_init_inputs():
+    return [inside, outside]
+"""
+    opened = inspection.open_problem(problems.load(source))
+    assert {"inside", "outside"} <= {size.name for size in opened.facts.sizes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import networkx as nx
 import numpy
@@ -11,7 +12,7 @@ import torch
 from shapes import PAIRS, shuffled
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 from torch_geometric.data import Data
@@ -21,6 +22,7 @@ from workbench.structure import datasets, symbolic_model
 from workbench.structure.estimators import SymGraphClassifier, SymGraphNodeClassifier, nodes_of
 from workbench.structure.graph import Graph
 from workbench.structure.master_tree import MasterTree
+from workbench.structure.vocabulary import RowCounts, Rows
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +191,138 @@ def test_what_cannot_be_used_is_refused_in_one_line(fitted: SymGraphClassifier) 
         with pytest.raises(UserError, match=message) as found:
             wrong()
         assert "\n" not in str(found.value)
+
+
+def test_a_large_table_of_nodes_is_sparse_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = datasets.ba_shapes(base=60, houses=16)
+    nodes = nodes_of(data.graph)
+    models = []
+    for most in (1 << 26, 0):
+        monkeypatch.setattr(symbolic_model, "MOST_DENSE", most)
+        models.append(SymGraphNodeClassifier().fit(nodes[::2], data.labels[::2]))
+    dense, sparse = models
+    assert isinstance(dense._counts_, numpy.ndarray) and not isinstance(sparse._counts_, numpy.ndarray)
+    assert (sparse._counts_.toarray() == dense._counts_).all() and dense._counts_.any()
+    assert (sparse.predict(nodes) == dense.predict(nodes)).all()
+    supports = [sorted(rule.support for rule in model.rules()) for model in models]
+    assert sum(supports[0]) == sum(supports[1]) == len(nodes[::2])
+
+
+@pytest.mark.parametrize("kind", ["graphs", "nodes"])
+def test_counts_of_known_samples_are_those_that_were_learnt_from(kind: str, houses: datasets.GraphSet) -> None:
+    shapes = datasets.ba_shapes(base=60, houses=16)
+    if kind == "graphs":
+        model, samples = SymGraphClassifier().fit(houses.graphs, houses.labels), houses.graphs
+    else:
+        samples = nodes_of(shapes.graph)
+        model = SymGraphNodeClassifier().fit(samples, shapes.labels)
+    assert model._counts_.any() and (model._count(samples) == model._counts_).all()
+
+
+def test_rows_of_one_hash_have_equal_counts_and_no_others() -> None:
+    data = datasets.ba_shapes(base=60, houses=16)
+    model = SymGraphNodeClassifier(use_search=False).fit(nodes_of(data.graph), data.labels).model_
+    placed, adjacency = model.vocabulary.find_known([data.graph])
+    counts = RowCounts(placed, model.vocabulary.trees, Rows.of_nodes(adjacency, numpy.arange(data.graph.size)))
+    table = counts.matrix([64] * len(placed))
+    hashes = counts.hash_rows()
+    by_hash = {value: row.tobytes() for value, row in zip(hashes.tolist(), table, strict=True)}
+    assert 1 < len(by_hash) == len({*by_hash.values()}) < len(table)
+    assert all(by_hash[value] == row.tobytes() for value, row in zip(hashes.tolist(), table, strict=True))
+
+
+RINGS = [nx.house_graph() if number % 2 else nx.cycle_graph(5) for number in range(20)]
+LABELS = [number % 2 for number in range(20)]
+
+
+def weighted(value: object) -> nx.Graph:
+    graph = nx.path_graph(3)
+    nx.set_node_attributes(graph, value, "weight")
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["house", "ring"] * 10, ["house", "ring"]),
+        ([True, False] * 10, [False, True]),
+        ([1.0, 2.0] * 10, [1, 2]),
+        (numpy.array([1, 2] * 10, dtype=object), [1, 2]),
+        (["one"] * 20, ["one"]),
+        (range(20), list(range(20))),
+    ],
+)
+def test_labels_are_any_classes(labels: object, classes: list[object]) -> None:
+    model = SymGraphClassifier(radii=(1,)).fit(RINGS, labels)
+    assert model.classes_.tolist() == classes and model.predict(RINGS[:2]).shape == (2,) and model.rules()
+
+
+@pytest.mark.parametrize(
+    ("samples", "labels", "settings", "said"),
+    [
+        (RINGS, [numpy.nan, *[1.0] * 19], {}, "fractions or NaN"),
+        (RINGS, numpy.linspace(0, 1, 20), {}, "fractions or NaN"),
+        (RINGS, [None, *["a"] * 19], {}, "several kinds"),
+        (RINGS, LABELS, {"radii": 1}, "radii are 1; give a sequence"),
+        (RINGS, LABELS, {"radii": (1.5,)}, "radii are"),
+        (RINGS, LABELS, {"population": 0}, "population is 0"),
+        (RINGS, LABELS, {"most_leaves": 2.5}, "most_leaves is 2.5"),
+        (RINGS, LABELS, {"node_identity": "kind"}, "give a sequence of attributes"),
+        (RINGS, LABELS, {"node_identity": ("kind",)}, "no node has the attribute kind; attributes of nodes are: none"),
+        ([weighted(1)] * 20, LABELS, {"node_identity": ("size",)}, "attributes of nodes are: weight"),
+        ([weighted(float("inf"))] * 20, LABELS, {}, "graph 0: attribute weight has an infinite value"),
+        ([numpy.array([[0.5, 1.0]])] * 20, LABELS, {}, "graph 0: an edge names a node that is no whole number"),
+        ([[("a", "b")]] * 20, LABELS, {}, "no whole number"),
+        ([Data(edge_index=torch.tensor([[0], [5]]), num_nodes=3)] * 20, LABELS, {}, "not among the 3 nodes"),
+        (
+            [Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3, x=torch.ones(2, 1))] * 20,
+            LABELS,
+            {},
+            "give 3 rows, one for each",
+        ),
+    ],
+)
+def test_what_is_no_graph_label_or_setting_is_named(
+    samples: list[object], labels: object, settings: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        SymGraphClassifier(**settings).fit(samples, labels)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"), [(RINGS[0], "no pair"), ((RINGS[0], "a"), "names node 'a'"), ((RINGS[0], 1.5), "node 1.5")]
+)
+def test_what_is_no_node_is_named(sample: object, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        SymGraphNodeClassifier().fit([sample], [1])  # type: ignore[list-item]
+
+
+def test_what_has_no_value_is_no_number() -> None:
+    graphs = [weighted(numpy.nan if label else 1.0) for label in LABELS]
+    model = SymGraphClassifier(radii=(1,)).fit(graphs, LABELS)
+    assert model.predict([weighted(None), weighted(numpy.nan), weighted(1)]).tolist() == [1, 1, 0]
+
+
+def test_a_directed_graph_with_several_edges_between_two_nodes() -> None:
+    def graph(more: int) -> nx.MultiDiGraph:
+        made = nx.MultiDiGraph([(0, 1), (1, 0), (1, 2), (2, 2)])
+        made.add_edges_from([(0, 1)] * more)
+        return made
+
+    model = SymGraphClassifier(radii=(1,)).fit([graph(label) for label in LABELS], LABELS)
+    assert model.predict([graph(1), graph(0)]).tolist() == [1, 0]
+
+
+def test_graphs_without_nodes_are_graphs() -> None:
+    model = SymGraphClassifier(radii=(1,)).fit([nx.Graph() if label else nx.path_graph(3) for label in LABELS], LABELS)
+    assert model.predict([nx.Graph(), nx.path_graph(3)]).tolist() == [1, 0]
+    nothing = SymGraphClassifier(radii=(1,)).fit([nx.Graph()] * 20, [0, *[1] * 19])
+    assert nothing.predict([nx.Graph(), nx.path_graph(3)]).tolist() == [1, 1]
+
+
+def test_a_grid_search_and_a_pickle() -> None:
+    grid = GridSearchCV(SymGraphClassifier(), {"radii": [(1,), (1, 2)], "most_leaves": [4, 16]}, cv=2)
+    best = grid.fit(RINGS, LABELS)
+    again = pickle.loads(pickle.dumps(best.best_estimator_))
+    assert best.best_score_ == 1 and (again.predict(RINGS) == LABELS).all()
+    assert [str(rule) for rule in again.rules()] == [str(rule) for rule in best.best_estimator_.rules()]

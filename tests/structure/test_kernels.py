@@ -15,6 +15,7 @@ from workbench.structure.kernels.operator_graphs import interchangeable_layers
 from workbench.structure.kernels.program_graphs import attributes_of_program, program_graph
 from workbench.structure.kernels.ptx_graphs import ptx_graph
 from workbench.structure.kernels.retrieval import find_alike, recorded_kernels, sketch_program
+from workbench.structure.kernels.sass_graphs import sass_graph
 from workbench.structure.kernels.source_graphs import source_graph
 from workbench.views.text.alike_page import alike_page, sketch_text
 
@@ -155,6 +156,60 @@ def test_a_ptx_graph_has_definitions_flow_memory_and_barriers() -> None:
     assert ("st.shared", "ld.shared", "memory") in named
     assert ("bra", "ld.global.v2", "flow") in named and ("bra", "ret", "flow") in named
     assert set(graph.node_columns["block"].tolist()) == {0, 1, 2}
+
+
+SASS = """//--------------------- .text.add --------------------------
+	.section	.text.add,"ax",@progbits
+add:
+        //## File "/tmp/candidate.py", line 12
+        /*0000*/                   S2R R0, SR_TID.X ;
+        /*0010*/                   ISETP.GT.AND P0, PT, R0, 0x5, PT ;
+        /*0020*/               @P0 BRA `(.L_x_1) ;
+        /*0030*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+        /*0040*/                   STS.128 [R0], R4 ;
+        /*0050*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0060*/                   LDS R8, [R0+0x10] ;
+        /*0070*/                   HMMA.16816.F32 R12, R4, R8, R12 ;
+        /*0080*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0090*/                   SHFL.BFLY PT, R9, R15, 0x1, 0x1f ;
+        /*00a0*/                   STG.E desc[UR4][R2.64], R9 ;
+.L_x_1:
+        /*00b0*/                   EXIT ;
+.L_x_2:
+        /*00c0*/                   BRA `(.L_x_2);
+        /*00d0*/                   NOP;
+"""
+
+
+def test_a_sass_graph_has_definitions_flow_memory_and_barriers() -> None:
+    graph = sass_graph(SASS)
+    kinds = graph.node_columns["kind"].tolist()
+    assert kinds[3:5] == ["LDG.128", "STS.128"] and kinds[-1] == "EXIT"
+    named = {
+        (kinds[a], kinds[b], kind)
+        for (a, b), kind in zip(graph.edges.tolist(), graph.edge_columns["kind"].tolist(), strict=True)
+    }
+    uses = {(one, other) for one, other, kind in named if kind == "use"}
+    assert uses == {
+        ("S2R", "ISETP"),
+        ("ISETP", "BRA"),
+        ("S2R", "STS.128"),
+        ("LDG.128", "STS.128"),
+        ("S2R", "LDS"),
+        ("LDG.128", "HMMA"),
+        ("LDS", "HMMA"),
+        ("HMMA", "SHFL"),  # the fourth register of its result
+        ("SHFL", "STG"),
+    }
+    assert {item for item in named if item[2] != "use"} == {
+        ("BRA", "LDG.128", "flow"),
+        ("BRA", "EXIT", "flow"),
+        ("STG", "EXIT", "flow"),
+        ("STS.128", "LDS", "memory"),
+        ("BAR", "BAR", "barrier"),
+    }
+    with pytest.raises(UserError, match="no kernel sub; it has add"):
+        sass_graph(SASS, "sub")
 
 
 def test_a_source_graph_has_loops_calls_and_uses() -> None:

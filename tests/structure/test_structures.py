@@ -14,7 +14,7 @@ from shapes import PAIRS, cai_furer_immerman, hashes, shuffled
 from workbench.structure.graph import Graph, read_graph
 from workbench.structure.hashing.adjacency import join_graphs
 from workbench.structure.hashing.canonical_form import CanonicalForm
-from workbench.structure.hashing.egos import ego_graphs, refine_colours
+from workbench.structure.hashing.egos import RefinedEgos, ego_graphs, refine_colours
 from workbench.structure.hashing.structures import StructureHasher
 
 
@@ -60,7 +60,7 @@ def all_orbits(graph: nx.Graph, anchor: int) -> set[frozenset[int]]:
 @given(st.integers(0, 10**6), st.integers(4, 8), st.floats(0.2, 0.8))
 def test_orbits_are_those_of_all_automorphisms(seed: int, size: int, share: float) -> None:
     graph = nx.gnp_random_graph(size, share, seed=seed)
-    roles = next(StructureHasher(size).roles(join_graphs([read_graph(graph)])))
+    roles = next(StructureHasher(size).roles(RefinedEgos(join_graphs([read_graph(graph)]), size)))
     for anchor in range(size):
         run = slice(*roles.egos.starts[anchor : anchor + 2])
         found: dict[int, set[int]] = {}
@@ -146,7 +146,7 @@ def test_an_isolated_node_has_a_structure() -> None:
 
 def test_a_star_of_200_leaves_takes_less_than_a_second() -> None:
     start = time.perf_counter()
-    roles = next(StructureHasher(2).roles(join_graphs([read_graph(nx.star_graph(200))])))
+    roles = next(StructureHasher(2).roles(RefinedEgos(join_graphs([read_graph(nx.star_graph(200))]), 2)))
     assert time.perf_counter() - start < 1
     assert len(set(roles.keys[:201].tolist())) == 2  # the centre, the leaves
     assert len(set(roles.keys[201:402].tolist())) == 3  # the anchor, the centre, the other leaves

@@ -15,6 +15,7 @@ from workbench.emulator import emulated
 from workbench.errors import Unavailable
 from workbench.language import Binding
 from workbench.records import CodeDepth
+from workbench.structure.kernels.sass_graphs import sass_graph
 from workbench.toolchain.binary import describe_module, nvdisasm
 from workbench.toolchain.machine_code import BRANCH, LOAD_GLOBAL, decode, read_code
 
@@ -82,5 +83,14 @@ def test_a_cubin_reads_as_nvdisasm_lists_it(arch: str, tmp_path: Path) -> None:
     (build,) = describe_module(module.ptx, module.cubin, arch, want_sass=True)
     listed = re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9]+)", build.sass, flags=re.M)
     assert sum(one.instructions for one in build.code) == len(listed)
+    graph = sass_graph(build.sass)
+    kinds = graph.node_columns["kind"].tolist()
+    assert 0 < graph.size <= len(listed) and {"LDG", "STG", "EXIT", "SHFL"} <= {kind.split(".")[0] for kind in kinds}
+    used = {
+        one for (one, _), kind in zip(graph.edges.tolist(), graph.edge_columns["kind"], strict=True) if kind == "use"
+    }
+    unused = [kinds[node] for node in range(graph.size) if kinds[node].startswith(("LDG", "SHFL")) and node not in used]
+    assert not unused  # what is loaded or shuffled is read by a later instruction
+    assert "flow" in graph.edge_columns["kind"]
     assert sum(one.loads for one in build.code) == listed.count("LDG") > 0
     assert len(build.code) > 1 and build.code[1].loads > build.code[1].trips > 0  # its loop loads ahead

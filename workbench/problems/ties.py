@@ -294,7 +294,7 @@ def _changed(before: Extents, after: Extents) -> tuple[str, ...]:
     return tuple(
         f"{name}[{axis}]"
         for name, shape in before.items()
-        if len(after.get(name, ())) == len(shape)
+        if name in after and len(after[name]) == len(shape)
         for axis, (old, new) in enumerate(zip(shape, after[name], strict=True))
         if old != new
     )

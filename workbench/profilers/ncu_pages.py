@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from workbench.profilers.ncu_metrics import METRICS, OF_LINES, TENSOR_DTYPES, TENSOR_OPS
-from workbench.profilers.sass import Instruction, parse_opcode
+from workbench.profilers.sass import Instruction
 from workbench.records import KernelMetrics, LineProfile
+from workbench.toolchain.sass_listing import parse_opcode
 
 LIMITS = {
     "CTAs": "limit_blocks",

@@ -12,6 +12,7 @@ from workbench.emulator.ptx.parser import parse
 from workbench.emulator.ptx.source_lines import choose_donors, find_blocks
 from workbench.protocols import PLAIN, Profiler, RunContext
 from workbench.records import Job, KernelBuild, LineProfile, Outcome, Profile
+from workbench.toolchain.sass_listing import Listing, read_listing, split_kernels
 
 CANDIDATE = "candidate.py"  # name of a candidate's file in its job's folder
 # Opcode (to its first dot) -> the unit that ncu counts it for, sm_80 to sm_90. From Nsight Compute's list of pipelines
@@ -141,10 +142,6 @@ PIPES = (
 )
 _PIPE_OF = {opcode: pipe for pipe, opcodes in PIPES for opcode in opcodes}
 _FILE = re.compile(r'//## File "([^"]*)", line (\d+)')
-_INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.M)
-_LABEL = re.compile(r"(\.L\w+):")
-_GOES_TO = re.compile(r"`\((\.L\w+)\)")
-_ENDS = re.compile(r"BRA(\.\w+)* `|EXIT$|RET\b|JMP\b")  # without a guard: the next instruction does not follow
 
 
 class Instruction(NamedTuple):
@@ -214,20 +211,6 @@ def describe(build: KernelBuild) -> str:
     return f"{build.kernel}: {', '.join(parts)}"
 
 
-def parse_opcode(text: str) -> str:
-    """`@!P0 IADD3.X R1, ...` -> `IADD3`."""
-    words = text.split()
-    if words and words[0].startswith("@"):
-        words = words[1:]
-    return words[0].split(".")[0].rstrip(";") if words else ""
-
-
-def split_kernels(sass: str) -> dict[str, str]:
-    """The text of each kernel in nvdisasm's listing of a module."""
-    parts = re.split(r"^//-+ \.text\.(\S+)\s+-+$", sass, flags=re.M)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
 def parse_instructions(text: str, file: str = CANDIDATE, statements: frozenset[int] | None = None) -> list[Instruction]:
     """The instructions of one kernel's listing (nvdisasm -gi), in order.
 
@@ -235,27 +218,22 @@ def parse_instructions(text: str, file: str = CANDIDATE, statements: frozenset[i
     outside this set are replaced by that of a statement: nvdisasm shows no columns, so that the line of a whole
     function looks like any other, and lines that were counted on in inline assembly do too.
     """
+    listing = read_listing(text)
     found: list[Instruction] = []
-    labels: dict[str, int] = {}
     line: int | None = None
-    for row in text.splitlines():
-        if "//## File" in row:
+    for item in listing.instructions:
+        for row in item.sources:
             places = [
                 int(number)
                 for path, number in _FILE.findall(row.replace('inlined at "', '//## File "'))
                 if path.rsplit("/", 1)[-1] == file
             ]
             line = places[-1] if places else line
-        elif match := _INSTRUCTION.match(row):
-            found.append(Instruction(int(match[1], 16), match[2], parse_opcode(match[2]), line))
-        elif match := _LABEL.match(row):
-            labels[match[1]] = len(found)
-    while found and found[-1].opcode in ("NOP", "BRA"):
-        found.pop()  # padding after the end: a branch to itself, then NOPs
-    return found if statements is None else _fill_lines(found, labels, statements)
+        found.append(Instruction(item.offset, item.text, item.opcode, line))
+    return found if statements is None else _fill_lines(found, listing, statements)
 
 
-def _fill_lines(found: list[Instruction], labels: dict[str, int], statements: frozenset[int]) -> list[Instruction]:
+def _fill_lines(found: list[Instruction], listing: Listing, statements: frozenset[int]) -> list[Instruction]:
     """The instructions with lines of statements; with none where no instruction has one.
 
     A label that an instruction names is a place where it may jump, and so is the place where threads meet again.
@@ -263,12 +241,8 @@ def _fill_lines(found: list[Instruction], labels: dict[str, int], statements: fr
     has_line = [item.line in statements for item in found]
     if not any(has_line):
         return [item._replace(line=None) for item in found]
-    jumps = {
-        n: [labels[name] for name in names if name in labels]
-        for n, item in enumerate(found)
-        if (names := _GOES_TO.findall(item.text))
-    }
-    ends = [n for n, item in enumerate(found) if _ENDS.match(item.text)]
+    jumps = {n: listing.targets(n) for n in range(len(found)) if listing.targets(n)}
+    ends = [n for n, item in enumerate(listing.instructions) if item.is_end]
     donors = choose_donors(has_line, find_blocks(len(found), jumps, ends))
     return [item._replace(line=found[donor].line) for item, donor in zip(found, donors, strict=True)]
 

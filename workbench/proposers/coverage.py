@@ -7,10 +7,11 @@ import dataclasses
 from workbench.codegen import check_program
 from workbench.errors import ProgramError
 from workbench.proposers.binding import binding_of, plain_program
-from workbench.proposers.planner import list_rungs, write_program
+from workbench.proposers.planner import list_rungs
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
 from workbench.proposers.recognition.mutations import ALIASES
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask, Facts, Operation, Problem, record
 
 MOST_TRIED = 40  # parts, so that a deep module takes no minutes

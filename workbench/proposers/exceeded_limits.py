@@ -13,6 +13,7 @@ from collections.abc import Callable
 from workbench.errors import ProgramError
 from workbench.proposers.ladders import Rung
 from workbench.proposers.ladders.pipelines import describe_piece
+from workbench.proposers.pipeline_baseline import read_parts
 from workbench.proposers.recognition import Computation
 from workbench.records import Ask, Version, record
 
@@ -29,7 +30,7 @@ def climb_exceeded(ask: Ask, found: Computation, rungs: tuple[Rung, ...], texts:
     """The rungs, with the next rung of its own ladder for each stage that exceeded the limits in a version."""
     for version in ask.history if found.pieces else ():
         line = _exceeded_line(version)
-        failed = None if line is None else _find_rung(version, rungs, texts)
+        failed = None if line is None else _find_rung(ask, found, version, rungs, texts)
         place = None if line is None or failed is None else _find_place(version, line, failed, texts)
         if failed is None or place is None:
             continue
@@ -47,9 +48,17 @@ def _exceeded_line(version: Version) -> int | None:
     return failure.line if failure is not None and failure.stage == "limits" else None
 
 
-def _find_rung(version: Version, rungs: tuple[Rung, ...], texts: StageSources) -> Rung | None:
+def _find_rung(
+    ask: Ask, found: Computation, version: Version, rungs: tuple[Rung, ...], texts: StageSources
+) -> Rung | None:
+    """The rung that a version has; where it was a step from another baseline, a rung of its parts."""
     program = version.proposal.candidate.program
-    return next((rung for rung in rungs if texts.program(rung) == program), None)
+    whole = next((rung for rung in rungs if texts.program(rung) == program), None)
+    parts = () if whole is not None or not program else read_parts(found, rungs, program, ask.arch)
+    known = tuple(part for part in parts if part is not None)
+    if not known or len(known) < len(parts):
+        return whole
+    return Rung(settings=(), title="", reason="", parts=known)
 
 
 def _find_place(version: Version, line: int, rung: Rung, texts: StageSources) -> int | None:
@@ -76,8 +85,16 @@ def _climb(found: Computation, rung: Rung, failed: Rung, place: int, higher: Run
     if rung.parts[place] != failed.parts[place]:
         return rung
     parts = (*rung.parts[:place], higher, *rung.parts[place + 1 :])
-    if rung != failed:
+    if rung != failed and place not in rung.changes:
         return dataclasses.replace(rung, parts=parts)
     title = describe_piece(found, place, higher)
     reason = f"{higher.reason}; with {failed.parts[place].title} the stage exceeded the emulator's limits"
-    return Rung(settings=(), parts=parts, title=title, reason=reason, need=higher.need, risks=higher.risks)
+    return Rung(
+        settings=(),
+        parts=parts,
+        changes=rung.changes or (place,),
+        title=title,
+        reason=reason,
+        need=higher.need,
+        risks=higher.risks,
+    )

@@ -16,15 +16,17 @@ from workbench.analysis import devices
 from workbench.analysis.time_model import predict_gain
 from workbench.codegen import compile_program
 from workbench.errors import ProgramError, UserError
-from workbench.language import Call, Program, Stage, format_program
+from workbench.language import Call, Program, format_program
 from workbench.proposers.advised import follow_advice, list_followed, propose_advised
 from workbench.proposers.binding import binding_of
 from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
 from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
+from workbench.proposers.pipeline_baseline import go_on
 from workbench.proposers.program_settings import find_earlier_changes, settings_of
-from workbench.proposers.recognition import Computation, Unrecognised, recognise, renaming
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
+from workbench.proposers.rung_programs import list_program_stages, write_program
 from workbench.protocols import PLAIN, Proposer, RunContext
 from workbench.records import Ask, Candidate, Event, LineCounts, Proposal, Version
 from workbench.records.proposal import HUMAN
@@ -103,32 +105,11 @@ def _modelled_gain(ask: Ask, found: Computation, rung: Rung, rungs: tuple[Rung, 
     return before / rung.seconds if before is not None and rung.seconds else None
 
 
-def write_program(found: Computation, rung: Rung, arch: str) -> str:
-    """The program of a rung of the ladder."""
-    if found.pieces:
-        return format_program(
-            Program(
-                stages=tuple(
-                    stage
-                    for piece, part in zip(found.pieces, rung.parts, strict=True)
-                    for stage in list_program_stages(piece.named, part, arch)
-                )
-            )
-        )
-    return format_program(Program(stages=list_program_stages(found, rung, arch)))
-
-
 def _source_alone(ask: Ask, found: Computation, place: int, part: Rung) -> str:
     """The source of one piece of a pipeline, compiled alone."""
     piece = found.pieces[place]
     program = format_program(Program(stages=list_program_stages(piece.alone, part, ask.arch)))
     return compile_program(program, binding_of(ask.problem, piece.facts, piece.alone))
-
-
-def list_program_stages(found: Computation, rung: Rung, arch: str) -> tuple[Stage, ...]:
-    """The stages of a computation at a rung of its ladder."""
-    found = found.unfused if rung.unfused and found.unfused is not None else found
-    return renaming.list_stages(found, rung.settings, (put("arch", arch if arch in ("sm_80", "sm_90a") else "sm_80"),))
 
 
 def _normalise(words: str) -> str:
@@ -263,7 +244,7 @@ class Planner(Proposer):
             program=lambda rung: write_program(found, rung, ask.arch),
             alone=lambda place, part: _source_alone(ask, found, place, part),
         )
-        rungs = climb_exceeded(ask, found, rungs, texts)
+        rungs = go_on(ask, found, climb_exceeded(ask, found, rungs, texts))
         asked = read_words(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(

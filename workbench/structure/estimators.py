@@ -12,6 +12,7 @@ and rates of the search, the least support, the degree as a feature, several rad
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Self
 
 import numpy
@@ -25,7 +26,7 @@ from workbench.structure.graph import Graph, check_graphs, read_graph
 from workbench.structure.model_rules import RuleReader
 from workbench.structure.rules import Rule, TreeNode
 from workbench.structure.symbolic_model import ModelSettings, SymbolicModel
-from workbench.structure.vocabulary import Counts
+from workbench.structure.vocabulary import AnyCounts
 
 require("sklearn")
 
@@ -33,6 +34,18 @@ from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
 from sklearn.utils.validation import check_is_fitted  # noqa: E402
 
 Indices = NDArray[numpy.int64]
+_LEAST = {"most_leaves": 1, "least_support": 1, "trees": 1, "population": 2, "generations": 0}  # of parameters
+
+
+def _check_labels(labels: NDArray[numpy.generic]) -> NDArray[numpy.generic]:
+    """The labels. Raises `UserError` where some are no classes."""
+    if labels.dtype.kind == "O" and not any(
+        all(isinstance(label, kind) for label in labels) for kind in (str, Integral)
+    ):
+        raise UserError("labels are of several kinds, or some are missing; give texts, or whole numbers")
+    if labels.dtype.kind == "f" and not (labels == numpy.floor(labels)).all():
+        raise UserError("labels are numbers with fractions or NaN; give classes: texts, or whole numbers")
+    return labels
 
 
 class _SymGraph(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -94,21 +107,39 @@ class _SymGraph(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UserError(
                 f"there are {len(rows)} samples, but labels have the shape {given.shape}; give one for each"
             )
-        self.classes_, codes = numpy.unique(given, return_inverse=True)
+        self._check_identities(graphs)
+        self.classes_, codes = numpy.unique(_check_labels(given), return_inverse=True)
         all_labels = numpy.full(number, -1, dtype=numpy.int64)
         all_labels[rows] = codes
         self.model_ = SymbolicModel(settings=self._settings())
         counts = self.model_.fit(graphs, all_labels, all_labels >= 0)
-        self._rows_, self._graphs_, self._labels_, self._counts_ = rows, list(graphs), codes, counts[rows]
+        place = numpy.cumsum(all_labels >= 0) - 1
+        self._graphs_, self._labels_, self._counts_ = list(graphs), codes, counts[place[rows]]
         return self
+
+    def _check_identities(self, graphs: Sequence[Graph]) -> None:
+        """Raises `UserError` where an identity is no sequence of attributes that some graph has."""
+        for what, given in (("node", self.node_identity), ("edge", self.edge_identity)):
+            found = {
+                name for graph in graphs for name in (graph.node_columns if what == "node" else graph.edge_columns)
+            }
+            if isinstance(given, str):
+                raise UserError(f"{what}_identity is {given!r}; give a sequence of attributes, such as ({given!r},)")
+            if missing := sorted({*given} - found):
+                known = ", ".join(sorted(found)) or "none"
+                raise UserError(f"no {what} has the attribute {missing[0]}; attributes of {what}s are: {known}")
 
     def _settings(self) -> ModelSettings:
         if self.final not in ("tree", "forest"):
             raise UserError(f"final is {self.final!r}; use tree or forest")
-        if not self.radii or min(self.radii) < 0:
-            raise UserError(f"radii are {self.radii!r}; give at least one number of hops, 0 or more")
+        radii = () if isinstance(self.radii, (str, Integral)) else tuple(self.radii)
+        if not radii or not all(isinstance(radius, Integral) and radius >= 0 for radius in radii):
+            raise UserError(f"radii are {self.radii!r}; give a sequence of at least one number of hops, such as (1, 2)")
+        for name, least in _LEAST.items():
+            if not isinstance(value := getattr(self, name), Integral) or value < least:
+                raise UserError(f"{name} is {value!r}; give a whole number of at least {least}")
         return ModelSettings(
-            radii=tuple(self.radii),
+            radii=radii,
             features=FeatureSettings(
                 node_identity=tuple(self.node_identity),
                 edge_identity=tuple(self.edge_identity),
@@ -131,7 +162,7 @@ class _SymGraph(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             of_nodes=self._of_nodes,
         )
 
-    def _count(self, X: Sequence[object]) -> Counts:
+    def _count(self, X: Sequence[object]) -> AnyCounts:
         raise NotImplementedError
 
     def predict_proba(self, X: Sequence[object]) -> NDArray[numpy.float64]:
@@ -177,7 +208,7 @@ class SymGraphClassifier(_SymGraph):
         graphs = check_graphs(X)
         return self._fit(graphs, numpy.arange(len(graphs)), len(graphs), y)
 
-    def _count(self, X: Sequence[object]) -> Counts:
+    def _count(self, X: Sequence[object]) -> AnyCounts:
         return self.model_.count(check_graphs(X))
 
 
@@ -194,9 +225,9 @@ class SymGraphNodeClassifier(_SymGraph):
         graphs, rows = _join_nodes(X)
         return self._fit(graphs, rows, sum(graph.size for graph in graphs), y)
 
-    def _count(self, X: Sequence[tuple[object, int]]) -> Counts:  # type: ignore[override]
+    def _count(self, X: Sequence[tuple[object, int]]) -> AnyCounts:  # type: ignore[override]
         graphs, rows = _join_nodes(X)
-        return self.model_.count(graphs)[rows]
+        return self.model_.count(graphs, rows)
 
 
 def nodes_of(given: object) -> list[tuple[Graph, int]]:
@@ -205,12 +236,25 @@ def nodes_of(given: object) -> list[tuple[Graph, int]]:
     return [(graph, node) for node in range(graph.size)]
 
 
+def _read_pair(number: int, sample: object) -> tuple[object, int]:
+    """A sample's graph and node. Raises `UserError` where it is no such pair."""
+    if not isinstance(sample, tuple) or len(sample) != 2:
+        raise UserError(f"sample {number} is no pair of a graph and the number of a node (see nodes_of)")
+    given, node = sample
+    if not isinstance(node, Integral):
+        raise UserError(
+            f"sample {number} names node {node!r}; give its number: nodes are numbered in their graph's order"
+        )
+    return given, int(node)
+
+
 def _join_nodes(samples: Sequence[tuple[object, int]]) -> tuple[list[Graph], Indices]:
     """The graphs of the samples, each once, and the numbers of the samples' nodes in the graphs' union."""
     known: dict[int, tuple[int, Graph]] = {}
     first = 0
     rows = []
-    for number, (given, node) in enumerate(samples):
+    for number, sample in enumerate(samples):
+        given, node = _read_pair(number, sample)
         if id(given) not in known:
             graph = read_graph(given)
             known[id(given)] = (first, graph)

@@ -7,15 +7,15 @@ Nodes of one structure have rows of one length, and a column means the same in a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy
 from numpy.typing import NDArray
 
 from workbench.structure.graph import Column, Columns, Graph
-from workbench.structure.hashing.adjacency import Adjacency, join_graphs
-from workbench.structure.hashing.egos import Indices
+from workbench.structure.hashing.adjacency import Adjacency
+from workbench.structure.hashing.egos import Indices, RefinedEgos
 from workbench.structure.hashing.mixing import Hashes, mix_pair
 from workbench.structure.hashing.structures import Roles, StructureHasher
 
@@ -51,7 +51,9 @@ class Encoder:
     def encode(self, graphs: Sequence[Graph], adjacency: Adjacency) -> Matrix:
         """[N, F]: a row for each node of the graphs' union. NaN where a node has no such attribute."""
         degrees = [adjacency.degrees[:, None].astype(numpy.float64)] if self.degrees else []
-        nodes = _stack([_encode(graph.node_columns, self._categories, graph.size) for graph in graphs])
+        nodes = numpy.zeros((adjacency.size, 0))
+        if self._categories:
+            nodes = _stack([_encode(graph.node_columns, self._categories, graph.size) for graph in graphs])
         edges = [
             _stack([_mean_at_nodes(graph, self._edge_categories, way) for graph in graphs])
             for way in range(len(self._at))
@@ -129,9 +131,12 @@ class Orbit:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
-    """All nodes of one structure: which they are in the union, and their features, one row each."""
+    """All nodes of one structure: which they are in the union, and their features, one row each. `colours` is the hash
+    of the structure's stable colours.
+    """
 
     structure: int
+    colours: int
     nodes: Indices  # [n]
     features: Matrix  # [n, O * F]
     orbits: tuple[Orbit, ...]
@@ -155,16 +160,32 @@ def structure_id(radius: int, value: int) -> int:
 
 
 def find_blocks(
-    graphs: Sequence[Graph], encoder: Encoder, hasher: StructureHasher, settings: FeatureSettings, least: int
+    adjacency: Adjacency,
+    rows: Matrix,
+    hasher: StructureHasher,
+    settings: FeatureSettings,
+    least: int,
+    known: Mapping[int, int] | None = None,
 ) -> list[Block]:
-    """The nodes of the graphs' union by structure, largest first, without structures of fewer than `least` nodes."""
-    adjacency = join_graphs(graphs, settings.node_identity, settings.edge_identity)
-    rows = encoder.encode(graphs, adjacency)
-    hashes = hasher.hash(adjacency).hashes if settings.use_hash else numpy.zeros(adjacency.size, numpy.uint64)
-    values, places, counts = numpy.unique(hashes, return_inverse=True, return_counts=True)
-    anchors = numpy.flatnonzero(counts[places] >= least)
-    tables = [_aggregate(roles, rows, settings, hasher.radius) for roles in hasher.roles(adjacency, anchors)]
-    kept = values[counts >= least]
+    """The nodes of the graphs' union by structure, largest first, without structures of fewer than `least` nodes.
+
+    `rows` are the encoded attributes. With `known`, structure -> the hash of its colours, those structures alone. The
+    colours tell most structures apart already: only where they leave enough nodes alike is more looked for.
+    """
+    refined = RefinedEgos(adjacency, hasher.radius)
+    colours = refined.hash() if settings.use_hash else numpy.zeros(adjacency.size, numpy.uint64)
+    if known is None:
+        _, places, counts = numpy.unique(colours, return_inverse=True, return_counts=True)
+        anchors = numpy.flatnonzero(counts[places] >= least)
+    else:
+        anchors = numpy.flatnonzero(numpy.isin(colours, numpy.array([*known.values()], numpy.uint64)))
+    tables = [_aggregate(roles, rows, settings, hasher.radius) for roles in hasher.roles(refined, anchors)]
+    found = numpy.concatenate([numpy.zeros(0, numpy.uint64), *(table.structures for table in tables)])
+    values, counts = numpy.unique(found, return_counts=True)
+    enough = counts >= least
+    if known is not None:
+        enough &= numpy.array([structure_id(hasher.radius, int(value)) in known for value in values], bool)
+    kept = values[enough]
     parts: dict[int, list[Block]] = {}
     for table in tables:
         for value, block in table.split(kept):
@@ -172,6 +193,7 @@ def find_blocks(
     blocks = [
         Block(
             structure=structure_id(hasher.radius, value),
+            colours=int(colours[found[0].nodes[0]]),
             nodes=numpy.concatenate([block.nodes for block in found]),
             features=numpy.vstack([block.features for block in found]),
             orbits=found[0].orbits,
@@ -208,6 +230,7 @@ class _Table:
                     int(value),
                     Block(
                         structure=int(value),
+                        colours=0,
                         nodes=self.node[run][::orbits],
                         features=self.means[run].reshape(egos, -1),
                         orbits=tuple(

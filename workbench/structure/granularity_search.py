@@ -3,18 +3,19 @@
 Structures that tell much of the labels have a gene each, the others share one by radius and order of magnitude of
 their support. A gene is
 0 (the structures are left out), or a number of leaves. The fitness is the accuracy of a decision tree on graphs that
-were kept apart, minus a price for each predicate. Master trees are never grown again (see `CountCache`).
+were kept apart, minus a price for each predicate. Master trees are never grown again (see `RowCounts`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy
 from numpy.typing import NDArray
 
-from workbench.structure.global_tree import grow_global_tree
+from workbench.structure.global_tree import LEAST_IN_RULE, grow_tree, one_hot
 from workbench.structure.vocabulary import Counts, KnownStructure
 
 Genes = tuple[int, ...]
@@ -34,27 +35,35 @@ class SearchSettings:
     generations: int = 8
     price: float = 1e-4
     turns: int = 2
-    patience: int = 3
+    patience: int = 2
     most_leaves: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Individual:
-    """Genes, the fitness, the accuracy on the graphs kept apart, and the number of predicates."""
+    """Genes, the fitness, the accuracy on the graphs kept apart, and the number of predicates.
+
+    `first` is the fitness by the first turn alone. Who is worse there than all that stay has no further turn, and a
+    fitness of minus infinity.
+    """
 
     genes: Genes
     fitness: float
+    first: float
     accuracy: float
     predicates: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bags:
-    """What judges an individual: counts of all rows at given granularities, labels, and which rows are kept apart."""
+    """What judges an individual: counts of rows at given granularities, labels, which rows are kept apart, and how many
+    rows each of these rows stands for.
+    """
 
     matrix: Callable[[Sequence[int]], Counts]
     labels: NDArray[numpy.int64]
     apart: NDArray[numpy.bool_]
+    weights: NDArray[numpy.float64]
 
 
 def group_structures(structures: Sequence[KnownStructure], gains: NDArray[numpy.float64]) -> tuple[int, ...]:
@@ -70,17 +79,20 @@ def group_structures(structures: Sequence[KnownStructure], gains: NDArray[numpy.
     return tuple(found.tolist())
 
 
-def information_gains(counts: Counts, labels: NDArray[numpy.int64]) -> NDArray[numpy.float64]:
+def information_gains(
+    counts: Counts, labels: NDArray[numpy.int64], weights: NDArray[numpy.float64]
+) -> NDArray[numpy.float64]:
     """[columns]: the mutual information, in nats, of whether a count is positive and the label."""
+    parts = weights / weights.sum()
     present = counts > 0
-    share = present.mean(axis=0)
+    share = parts @ present
     gains = numpy.zeros(counts.shape[1])
     for label in numpy.unique(labels):
-        own = labels == label
-        for flags, part in ((present, share), (~present, 1 - share)):
-            joint = (flags & own[:, None]).mean(axis=0)
-            known = joint > 0
-            gains[known] += joint[known] * numpy.log(joint[known] / (part[known] * own.mean()))
+        own = numpy.where(labels == label, parts, 0.0)
+        there = own @ present
+        for joint, part in ((there, share), (own.sum() - there, 1 - share)):
+            known = (joint > 1e-12) & (part > 1e-12)
+            gains[known] += joint[known] * numpy.log(joint[known] / (part[known] * own.sum()))
     return gains
 
 
@@ -91,16 +103,18 @@ def search_granularities(
     if not structures:
         return (), ()
     ones = bags[0].matrix([1] * len(structures))
-    gains = information_gains(ones, bags[0].labels).reshape(-1, len(structures)).max(axis=0)  # of any place it is in
+    gains = (
+        information_gains(ones, bags[0].labels, bags[0].weights).reshape(-1, len(structures)).max(axis=0)
+    )  # of any place it is in
     groups = group_structures(structures, gains)
     radius_of = {gene: structures[i].radius for i, gene in reversed(list(enumerate(groups)))}
     drawn = numpy.random.default_rng(seed)
     levels = [level for level in LEVELS if level <= settings.most_leaves]
     known: dict[Genes, Individual] = {}
 
-    def judge(genes: Genes) -> Individual:
+    def judge(genes: Genes, least: float = -math.inf) -> Individual:
         if genes not in known:
-            known[genes] = _judge(genes, groups, bags, settings.price, seed)
+            known[genes] = _judge(genes, groups, bags, settings.price, seed, least)
         return known[genes]
 
     people = [judge(genes) for genes in _first_genes(radius_of, levels, settings.population, drawn)]
@@ -112,7 +126,8 @@ def search_granularities(
         if stuck or people[0].fitness >= 1 - NEAR * settings.price:
             break
         children = [_make_child(people, levels, drawn) for _ in range(settings.population)]
-        people = [*people, *(judge(genes) for genes in children)]
+        least = min(one.first for one in people)
+        people = [*people, *(judge(genes, least) for genes in children)]
         people = list({one.genes: one for one in people}.values())
     best = min(people, key=_rank)
     return tuple(best.genes[gene] for gene in groups), (*history, best)
@@ -144,18 +159,32 @@ def _make_child(people: Sequence[Individual], levels: Sequence[int], drawn: nump
     return tuple(int(drawn.choice(levels)) if new else old for old, new in zip(crossed, changed, strict=True))
 
 
-def _judge(genes: Genes, groups: Sequence[int], bags: Sequence[Bags], price: float, seed: int) -> Individual:
-    """An individual with its fitness: the mean over the rows that are kept apart in turn."""
-    found = [_measure(one.matrix([genes[gene] for gene in groups]), one, seed) for one in bags]
-    accuracy = float(numpy.mean([accuracy for accuracy, _ in found]))
-    predicates = max(number for _, number in found)
-    return Individual(genes=genes, fitness=accuracy - price * predicates, accuracy=accuracy, predicates=predicates)
+def _judge(
+    genes: Genes, groups: Sequence[int], bags: Sequence[Bags], price: float, seed: int, least: float
+) -> Individual:
+    """An individual with its fitness: the mean over the rows that are kept apart in turn. `least`: the fitness by the
+    first turn with which it has further turns.
+    """
+    accuracies, predicates, first = [], 0, 0.0
+    for one in bags:
+        accuracy, number = _measure(one.matrix([genes[gene] for gene in groups]), one, seed)
+        accuracies.append(accuracy)
+        predicates = max(predicates, number)
+        first = first if len(accuracies) > 1 else accuracy - price * number
+        if first < least:
+            break
+    accuracy = float(numpy.mean(accuracies))
+    fitness = accuracy - price * predicates if len(accuracies) == len(bags) else -math.inf
+    return Individual(genes=genes, fitness=fitness, first=first, accuracy=accuracy, predicates=predicates)
 
 
 def _measure(counts: Counts, bags: Bags, seed: int) -> tuple[float, int]:
     """The accuracy of a tree on the rows kept apart, and the number of predicates."""
-    labels, apart = bags.labels, bags.apart
+    labels, apart, weights = bags.labels, bags.apart, bags.weights
     if not counts.shape[1]:
-        return float((labels[apart] == numpy.bincount(labels[~apart]).argmax()).mean()), 0
-    tree = grow_global_tree(counts[~apart], labels[~apart], seed)
-    return float((tree.predict(counts[apart]) == labels[apart]).mean()), counts.shape[1]
+        found = numpy.bincount(labels[~apart], weights[~apart]).argmax()
+    else:
+        targets = one_hot(labels[~apart], int(labels.max()) + 1)
+        tree = grow_tree(counts[~apart], targets, least=LEAST_IN_RULE, seed=seed, weights=weights[~apart])
+        found = tree.value[:, :, 0].argmax(axis=1)[tree.apply(counts[apart])]
+    return float(numpy.average(found == labels[apart], weights=weights[apart])), counts.shape[1]

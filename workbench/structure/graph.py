@@ -55,7 +55,7 @@ class Graph:
         `size` is the number of nodes, by default the largest node of `edges` plus one. Raises `UserError` where a node
         is out of range or a column has the wrong length.
         """
-        pairs = numpy.asarray(edges, dtype=numpy.int64)
+        pairs = as_numbers_of_nodes(edges)
         pairs = pairs.reshape(0, 2) if pairs.size == 0 else pairs
         if pairs.ndim != 2 or 2 not in pairs.shape:
             raise UserError(f"edges have the shape {pairs.shape}; give (E, 2): source and target of each edge")
@@ -105,7 +105,23 @@ def as_column(name: str, values: ArrayLike, length: int) -> Column:
     column = numpy.asarray(values)
     if column.shape != (length,):
         raise UserError(f"attribute {name} has the shape {column.shape}; give {length} values, one for each")
-    return column.astype(numpy.float64) if column.dtype.kind in "iufb" else column.astype(numpy.str_)
+    return check_finite(name, column) if column.dtype.kind in "iufb" else column.astype(numpy.str_)
+
+
+def check_finite(name: str, values: NDArray[numpy.generic]) -> NDArray[numpy.float64]:
+    """Numbers as float64. Raises `UserError` where one is infinite: no mean of such numbers tells anything."""
+    numbers = values.astype(numpy.float64)
+    if numpy.isinf(numbers).any():
+        raise UserError(f"attribute {name} has an infinite value; give NaN where there is none")
+    return numbers
+
+
+def as_numbers_of_nodes(edges: object) -> NDArray[numpy.int64]:
+    """The ends of edges as int64. Raises `UserError` where one is no whole number."""
+    given = numpy.asarray(edges)
+    if given.size and (given.dtype.kind not in "iuf" or (given != numpy.floor(given)).any()):
+        raise UserError("an edge names a node that is no whole number; nodes are numbered from 0")
+    return given.astype(numpy.int64)
 
 
 def read_graph(given: object) -> Graph:
@@ -143,10 +159,8 @@ def collect_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, Column]:
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         if all(value is None or isinstance(value, (int, float, numpy.number)) for value in values):
-            found[name] = numpy.array(
-                [numpy.nan if value is None else float(value) for value in values],  # type: ignore[arg-type]
-                dtype=numpy.float64,
-            )
+            numbers = [numpy.nan if value is None else float(value) for value in values]  # type: ignore[arg-type]
+            found[name] = check_finite(name, numpy.array(numbers, dtype=numpy.float64))
         else:
             found[name] = numpy.array(["" if value is None else str(value) for value in values], dtype=numpy.str_)
     return found
@@ -158,12 +172,18 @@ def from_geometric(data: _GeometricData) -> Graph:
     Pairs that stand in both directions with the same attributes are one undirected edge; if any does not, the graph is
     directed.
     """
-    pairs = numpy.asarray(data.edge_index, dtype=numpy.int64).T
-    edge_columns = _split_matrix(getattr(data, "edge_attr", None), "edge_attr")
-    size = int(str(data.num_nodes))
+    ends = as_numbers_of_nodes(data.edge_index)
+    if ends.ndim != 2 or len(ends) != 2:
+        raise UserError(f"edge_index has the shape {ends.shape}; give (2, E): source and target of each edge")
+    pairs = ends.T
+    least = int(pairs.max()) + 1 if len(pairs) else 0
+    size = least if data.num_nodes is None else int(str(data.num_nodes))
+    if least > size or (len(pairs) and int(pairs.min()) < 0):
+        raise UserError(f"edge_index names a node that is not among the {size} nodes")
+    edge_columns = _split_matrix(getattr(data, "edge_attr", None), "edge_attr", len(pairs))
     matrix = numpy.zeros((len(pairs), 0))
     for column in edge_columns.values():
-        matrix = numpy.hstack([matrix, column.astype(numpy.float64)[:, None]])
+        matrix = numpy.hstack([matrix, numpy.nan_to_num(column.astype(numpy.float64), nan=numpy.inf)[:, None]])
     directed = not _is_symmetric(pairs, matrix)
     if not directed:
         kept = _first_of_each(pairs, size)
@@ -172,17 +192,19 @@ def from_geometric(data: _GeometricData) -> Graph:
         size=size,
         edges=numpy.ascontiguousarray(pairs),
         directed=directed,
-        node_columns=_split_matrix(getattr(data, "x", None), "x"),
+        node_columns=_split_matrix(getattr(data, "x", None), "x", size),
         edge_columns=edge_columns,
     )
 
 
-def _split_matrix(matrix: object, name: str) -> dict[str, Column]:
-    """The columns of a tensor or array of shape (N, F) or (N,), as name0, name1, ...; {} for None."""
+def _split_matrix(matrix: object, name: str, length: int) -> dict[str, Column]:
+    """The columns of a tensor or array of shape (length, F) or (length,), as name0, name1, ...; {} for None."""
     if matrix is None:
         return {}
-    values = numpy.asarray(matrix, dtype=numpy.float64)
-    values = values.reshape(len(values), -1)
+    values = check_finite(name, numpy.asarray(matrix))
+    if not values.ndim or len(values) != length:
+        raise UserError(f"{name} has the shape {values.shape}; give {length} rows, one for each")
+    values = values.reshape(length, values.size // length if length else 0)
     return {f"{name}{i}": numpy.ascontiguousarray(values[:, i]) for i in range(values.shape[1])}
 
 

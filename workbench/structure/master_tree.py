@@ -7,27 +7,16 @@ its two children next. So the tree of q leaves is what the first q - 1 steps mad
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy
 from numpy.typing import NDArray
 
 from workbench.structure.features import Matrix
+from workbench.structure.global_tree import GrownTree, grow_tree, one_hot
 
 Leaves = NDArray[numpy.int64]
 
 LEAST_IN_LEAF = 5
-
-
-class _Tree(Protocol):
-    """What is read of a scikit-learn tree."""
-
-    children_left: Leaves
-    children_right: Leaves
-    feature: Leaves
-    threshold: Matrix
-
-    def apply(self, rows: NDArray[numpy.float32]) -> Leaves: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +35,23 @@ class MasterTree:
         """Grows the tree. `features` is [n, Z], `labels` is [n]; at least five nodes are in each leaf."""
         self._children = numpy.full((1, 2), -1)
         self._parents = numpy.full(1, -1)
-        self._tree: _Tree | None = None
-        enough = len(labels) >= 2 * LEAST_IN_LEAF and len(numpy.unique(labels)) > 1
-        if most_leaves > 1 and enough and features.shape[1] and _differ(features):
-            self._tree = _grow(features, labels, most_leaves, seed)
+        self._tree: GrownTree | None = None
+        enough = most_leaves > 1 and len(labels) >= 2 * LEAST_IN_LEAF and features.shape[1] > 0
+        if enough and (labels != labels[0]).any() and _differ(features):
+            targets = one_hot(labels, int(labels.max()) + 1)
+            targets = targets[:, targets.any(axis=0)]
+            self._tree = grow_tree(
+                features.astype(numpy.float32), targets, least=LEAST_IN_LEAF, most=most_leaves, seed=seed
+            )
             self._children = numpy.stack([self._tree.children_left, self._tree.children_right], axis=1)
             self._parents = numpy.full(len(self._children), -1)
             inner = self._children[:, 0] >= 0
             self._parents[self._children[inner]] = numpy.flatnonzero(inner)[:, None]
+
+    @property
+    def size(self) -> int:
+        """How many nodes the whole tree has."""
+        return len(self._children)
 
     @property
     def leaves(self) -> int:
@@ -96,19 +94,6 @@ class MasterTree:
             )
             leaf = parent
         return tuple(reversed(found))
-
-
-def _grow(features: Matrix, labels: NDArray[numpy.int64], most_leaves: int, seed: int) -> _Tree:
-    """A scikit-learn tree, without its checks of the input where they find nothing: they take longer than a tree."""
-    from sklearn import config_context
-    from sklearn.tree import DecisionTreeClassifier
-
-    given = numpy.ascontiguousarray(features, dtype=numpy.float32)
-    with config_context(skip_parameter_validation=True, assume_finite=True):
-        grown = DecisionTreeClassifier(max_leaf_nodes=most_leaves, min_samples_leaf=LEAST_IN_LEAF, random_state=seed)
-        grown.fit(given, labels, check_input=bool(numpy.isnan(given).any()))
-    tree: _Tree = grown.tree_
-    return tree
 
 
 def _differ(features: Matrix) -> bool:

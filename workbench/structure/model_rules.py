@@ -9,12 +9,12 @@ import numpy
 from numpy.typing import NDArray
 
 from workbench.structure.graph import Graph
-from workbench.structure.hashing.adjacency import Adjacency, join_graphs
-from workbench.structure.hashing.egos import Egos, ego_graphs
+from workbench.structure.hashing.adjacency import join_graphs
+from workbench.structure.hashing.egos import Egos, RefinedEgos, ego_graphs
 from workbench.structure.hashing.structures import StructureHasher
 from workbench.structure.rules import Literal, Path, Pattern, Rule, TreeNode, find_paths, order_rules, satisfies
 from workbench.structure.symbolic_model import SymbolicModel
-from workbench.structure.vocabulary import Counts, Predicate
+from workbench.structure.vocabulary import AnyCounts, Predicate
 
 EXAMPLES = 5  # rows that a rule names
 
@@ -30,12 +30,12 @@ class RuleReader:
         )
         self._patterns: dict[Predicate, Pattern] = {}
 
-    def rules(self, counts: Counts, labels: NDArray[numpy.int64]) -> tuple[Rule, ...]:
+    def rules(self, counts: AnyCounts, labels: NDArray[numpy.int64]) -> tuple[Rule, ...]:
         """The rules, those that explain most rows first. `counts` and `labels` are of the rows learnt from."""
         paths = find_paths(self._model.tree.tree_)  # type: ignore[attr-defined]
         return order_rules([self._rule(path, counts, labels) for path in paths])
 
-    def _rule(self, path: Path, counts: Counts, labels: NDArray[numpy.int64]) -> Rule:
+    def _rule(self, path: Path, counts: AnyCounts, labels: NDArray[numpy.int64]) -> Rule:
         held = satisfies(path, counts)
         inside = labels[held]
         label = int(numpy.bincount(inside, minlength=len(self._classes)).argmax())
@@ -73,9 +73,8 @@ class RuleReader:
         graph = int(self._adjacency.graph_of[egos.anchors[0]])
         first = int(self._adjacency.graph_starts[graph])
         sources, targets = place[egos.sources], place[egos.targets]
-        roles = next(iter(StructureHasher(radius).roles(self._adjacency_of(graph))))
-        own = slice(*roles.egos.starts[int(egos.anchors[0]) - first :][:2])
-        keys = roles.keys[own][order]
+        roles = next(StructureHasher(radius).roles(RefinedEgos(self._adjacency, radius), egos.anchors))
+        keys = roles.keys[order]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys.tolist()))}
         return Pattern(
             text=" where ".join([text, *([" and ".join(conditions)] if conditions else [])]),
@@ -85,10 +84,6 @@ class RuleReader:
             edges=tuple(sorted((int(a), int(b)) for a, b in zip(sources, targets, strict=True) if a < b)),
             orbits=tuple(numbers[key] for key in keys.tolist()),
         )
-
-    def _adjacency_of(self, graph: int) -> Adjacency:
-        settings = self._model.settings.features
-        return join_graphs([self._graphs[graph]], settings.node_identity, settings.edge_identity)
 
     def draw_tree(self) -> TreeNode:
         """The global tree in words."""

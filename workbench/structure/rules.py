@@ -8,7 +8,7 @@ import numpy
 from numpy.typing import NDArray
 
 from workbench.records import record
-from workbench.structure.vocabulary import Counts
+from workbench.structure.vocabulary import AnyCounts
 
 
 @record
@@ -103,13 +103,20 @@ def find_paths(tree: object) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def satisfies(path: Path, counts: Counts) -> NDArray[numpy.bool_]:
+def satisfies(path: Path, counts: AnyCounts) -> NDArray[numpy.bool_]:
     """[rows]: whether each row of counts is in the path's leaf."""
-    held = numpy.ones(len(counts), bool)
+
+    def values(column: int) -> NDArray[numpy.float32]:
+        if isinstance(counts, numpy.ndarray):
+            return counts[:, column]
+        found: NDArray[numpy.float32] = counts[:, [column]].toarray()[:, 0]
+        return found
+
+    held = numpy.ones(counts.shape[0], bool)
     for column, least in path.reached:
-        held &= counts[:, column] >= least
+        held &= values(column) >= least
     for column, least in path.missed:
-        held &= counts[:, column] < least
+        held &= values(column) < least
     return held
 
 

@@ -12,13 +12,23 @@ from workbench.structure.features import Block, FeatureSettings
 from workbench.structure.global_tree import grow_global_tree
 from workbench.structure.granularity_search import Bags, Individual, SearchSettings, search_granularities
 from workbench.structure.graph import Graph
-from workbench.structure.hashing.adjacency import Adjacency, join_graphs
+from workbench.structure.hashing.adjacency import Adjacency
 from workbench.structure.hashing.egos import Flags, Indices
+from workbench.structure.hashing.mixing import mix_pairs
 from workbench.structure.master_tree import MasterTree
-from workbench.structure.vocabulary import CountCache, Counts, Placed, Predicate, Vocabulary, list_predicates
+from workbench.structure.vocabulary import (
+    AnyCounts,
+    Placed,
+    Predicate,
+    RowCounts,
+    Rows,
+    Vocabulary,
+    list_predicates,
+)
 
 Labels = NDArray[numpy.int64]
 FEW_ROWS = 20  # with fewer, no rows are kept apart and nothing is searched
+MOST_DENSE = 1 << 26  # counts that are held with their zeros
 MOST_SEARCHED = 20_000  # rows that the search looks at; inferred: more tell no granularities apart
 
 
@@ -57,29 +67,43 @@ class SymbolicModel:
     tree: object = None
     forest: object = None
 
-    def fit(self, graphs: Sequence[Graph], labels: Labels, used: Flags) -> Counts:
+    def fit(self, graphs: Sequence[Graph], labels: Labels, used: Flags) -> AnyCounts:
         """Learns from rows (graphs, or nodes of the graphs' union) with labels; of rows that are not used, only the
-        structure is seen. Returns the counts of all rows.
+        structure is seen. Returns the counts of the used rows.
         """
         own = self.settings
         self.vocabulary = Vocabulary(own.radii, own.features, own.degrees, own.least_support)
-        blocks = self.vocabulary.learn_structures(graphs)
-        rows = _Rows.of(graphs, own.of_nodes)
+        blocks, adjacency = self.vocabulary.learn_structures(graphs)
         self.granularities = tuple(own.most_leaves for _ in blocks)
         if own.search is not None and used.sum() >= FEW_ROWS:
             some = self._draw_rows(used)
-            bags = [self._keep_apart(blocks, rows, labels, some, apart) for apart in self._parts(labels, some)]
-            self.granularities, self.history = search_granularities(
-                self.vocabulary.structures, bags, own.search, own.seed
-            )
+            bags = [self._keep_apart(blocks, adjacency, labels, some, apart) for apart in self._parts(labels, some)]
+            if bags:
+                self.granularities, self.history = search_granularities(
+                    self.vocabulary.structures, bags, own.search, own.seed
+                )
         seen = numpy.where(used, labels, -1)
-        self.vocabulary.trees = self.vocabulary.grow(blocks, seen[rows.owners], own.most_leaves, own.seed)
-        counts = rows.matrix(
-            rows.cache(self.vocabulary.place(blocks, self.vocabulary.trees), self.vocabulary.trees), self.granularities
-        )
+        self.vocabulary.trees = self._grow(blocks, adjacency, seen)
+        placed = self.vocabulary.place(blocks, self.vocabulary.trees)
         self.columns = self._name_columns()
-        self._fit_global(counts[used], labels[used])
+        counts = self._count_rows(placed, adjacency, numpy.flatnonzero(used))
+        self._fit_global(counts, labels[used])
         return counts
+
+    def _grow(self, blocks: Sequence[Block], adjacency: Adjacency, seen: Labels) -> tuple[MasterTree, ...]:
+        """The master trees with the labels of rows that are seen; -1 for others."""
+        of_nodes = seen if self.settings.of_nodes else seen[adjacency.graph_of]
+        return self.vocabulary.grow(blocks, of_nodes, self.settings.most_leaves, self.settings.seed)
+
+    def _rows(self, adjacency: Adjacency, wanted: Indices) -> Rows:
+        return (Rows.of_nodes if self.settings.of_nodes else Rows.of_graphs)(adjacency, wanted)
+
+    def _count_rows(self, placed: Sequence[Placed], adjacency: Adjacency, wanted: Indices) -> AnyCounts:
+        """[wanted rows, predicates]; sparse where the table would be large."""
+        counts = RowCounts(placed, self.vocabulary.trees, self._rows(adjacency, wanted))
+        if len(wanted) * len(self.columns) > MOST_DENSE:
+            return counts.sparse_matrix(self.granularities).tocsc()
+        return counts.matrix(self.granularities)
 
     def _draw_rows(self, used: Flags) -> Flags:
         """The used rows, or MOST_SEARCHED of them: the search grows a hundred trees and more."""
@@ -91,22 +115,39 @@ class SymbolicModel:
         return found
 
     def _parts(self, labels: Labels, used: Flags) -> list[Flags]:
-        """Quarters of the used rows, of each label in proportion; one for each turn of the search."""
+        """Quarters of the used rows, of each label in proportion; one for each turn of the search. None where each row
+        has a label of its own.
+        """
         drawn = numpy.random.default_rng(self.settings.seed)
         part = numpy.full(len(labels), -1)
         for label in numpy.unique(labels[used]):
             own = drawn.permutation(numpy.flatnonzero(used & (labels == label)))
-            part[own] = numpy.arange(len(own)) % 4
-        return [part == i for i in range(self.settings.search.turns if self.settings.search else 0)]
+            if len(own) > 1:
+                part[own] = numpy.arange(len(own)) % 4
+        turns = range(self.settings.search.turns if self.settings.search else 0)
+        return [part == i for i in turns if (part == i).any()]
 
-    def _keep_apart(self, blocks: Sequence[Block], rows: _Rows, labels: Labels, used: Flags, apart: Flags) -> Bags:
-        """The counts with master trees that saw no label of the rows that are kept apart."""
-        seen = numpy.where(used & ~apart, labels, -1)
-        trees = self.vocabulary.grow(blocks, seen[rows.owners], self.settings.most_leaves, self.settings.seed)
-        cache = rows.cache(self.vocabulary.place(blocks, trees), trees)
-        return Bags(matrix=lambda sizes: rows.matrix(cache, sizes)[used], labels=labels[used], apart=apart[used])
+    def _keep_apart(
+        self, blocks: Sequence[Block], adjacency: Adjacency, labels: Labels, used: Flags, apart: Flags
+    ) -> Bags:
+        """The counts with master trees that saw no label of the rows that are kept apart. Rows that no granularity
+        tells apart are counted together.
+        """
+        trees = self._grow(blocks, adjacency, numpy.where(used & ~apart, labels, -1))
+        placed = self.vocabulary.place(blocks, trees)
+        at = numpy.flatnonzero(used)
+        hashes = RowCounts(placed, trees, self._rows(adjacency, at)).hash_rows()
+        kinds = mix_pairs(hashes, (2 * labels[at] + apart[at]).astype(numpy.uint64))
+        _, first, weights = numpy.unique(kinds, return_index=True, return_counts=True)
+        at = at[first]
+        return Bags(
+            matrix=RowCounts(placed, trees, self._rows(adjacency, at)).matrix,
+            labels=labels[at],
+            apart=apart[at],
+            weights=weights.astype(numpy.float64),
+        )
 
-    def _fit_global(self, counts: Counts, labels: Labels) -> None:
+    def _fit_global(self, counts: AnyCounts, labels: Labels) -> None:
         from sklearn.ensemble import RandomForestClassifier
 
         own = self.settings
@@ -120,49 +161,23 @@ class SymbolicModel:
         places = ("itself", "next to it") if self.settings.of_nodes else ("",)
         return tuple(ColumnMeaning(predicate=one, where=where) for where in places for one in predicates)
 
-    def count(self, graphs: Sequence[Graph]) -> Counts:
-        """[rows, predicates] of other graphs."""
-        rows = _Rows.of(graphs, self.settings.of_nodes)
-        placed = self.vocabulary.find_known(graphs)
-        return rows.matrix(rows.cache(placed, self.vocabulary.trees), self.granularities)
+    def count(self, graphs: Sequence[Graph], wanted: Indices | None = None) -> AnyCounts:
+        """[rows, predicates] of other graphs: of all of them, or of the wanted rows alone."""
+        placed, adjacency = self.vocabulary.find_known(graphs)
+        if wanted is None:
+            wanted = numpy.arange(adjacency.size if self.settings.of_nodes else len(graphs))
+        return self._count_rows(placed, adjacency, wanted)
 
-    def probabilities(self, counts: Counts) -> NDArray[numpy.float64]:
+    def probabilities(self, counts: AnyCounts) -> NDArray[numpy.float64]:
         """[rows, classes]."""
         model = self.forest or self.tree
-        found: NDArray[numpy.float64] = model.predict_proba(_never_empty(counts))  # type: ignore[attr-defined]
+        counts = _never_empty(counts)
+        if not isinstance(counts, numpy.ndarray):
+            counts = counts.tocsr()
+        found: NDArray[numpy.float64] = model.predict_proba(counts)  # type: ignore[attr-defined]
         return found
 
 
-def _never_empty(counts: Counts) -> Counts:
+def _never_empty(counts: AnyCounts) -> AnyCounts:
     """The counts, or one column of zeros where there is no predicate."""
-    return counts if counts.shape[1] else numpy.zeros((len(counts), 1), numpy.float32)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Rows:
-    """What a row is: a graph, or a node of the union (then its neighbours are counted as well)."""
-
-    owners: Indices  # [N]: the row of each node
-    number: int
-    adjacency: Adjacency
-    of_nodes: bool
-
-    @classmethod
-    def of(cls, graphs: Sequence[Graph], of_nodes: bool) -> _Rows:
-        adjacency = join_graphs(graphs)
-        owners = numpy.arange(adjacency.size) if of_nodes else adjacency.graph_of
-        number = adjacency.size if of_nodes else len(graphs)
-        return cls(owners=owners, number=number, adjacency=adjacency, of_nodes=of_nodes)
-
-    def cache(self, placed: Sequence[Placed], trees: Sequence[MasterTree]) -> CountCache:
-        return CountCache(placed, trees, self.owners, self.number)
-
-    def matrix(self, cache: CountCache, granularities: Sequence[int]) -> Counts:
-        counts = cache.matrix(granularities)
-        if not self.of_nodes:
-            return counts
-        from scipy.sparse import csr_matrix
-
-        ones = numpy.ones(len(self.adjacency.targets), numpy.float32)
-        near = csr_matrix((ones, self.adjacency.targets, self.adjacency.starts), shape=(self.number, self.number))
-        return numpy.hstack([counts, near @ counts])
+    return counts if counts.shape[1] else numpy.zeros((counts.shape[0], 1), numpy.float32)

@@ -24,9 +24,9 @@ from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, Rung, ladder
 from workbench.proposers.ladders.products import WGMMA
-from workbench.proposers.planner import list_program_stages, write_program
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import name_inputs
+from workbench.proposers.rung_programs import list_program_stages, write_program
 from workbench.records import Facts, Problem
 from workbench.wire import Json
 

@@ -18,6 +18,7 @@ class Rung:
     seconds: float | None = None  # modelled time on the whole device; None without a model of the whole kernel
     risks: tuple[float, float] = (1.0, 1.0)  # of being hard to get right, and of being no faster; 1 is none; inferred
     parts: tuple[Rung, ...] = ()  # in a pipeline: the rung of each piece, which hold all settings
+    changes: tuple[int, ...] = ()  # in a pipeline: places of the parts that the step changes
     unfused: bool = False  # use the computation's unfused form, with a stage for what an epilogue cannot do
 
     @property

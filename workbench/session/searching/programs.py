@@ -14,8 +14,9 @@ from workbench.policies.search import ROOT, SearchNode, SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.probes.moving import write_moved
 from workbench.proposers.binding import binding_of
-from workbench.proposers.planner import banned_settings, list_rungs, read_words, write_program
+from workbench.proposers.planner import banned_settings, list_rungs, read_words
 from workbench.proposers.recognition import Unrecognised
+from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask, Move
 from workbench.records.search import Prior, SearchCandidate
 from workbench.session.searching.candidates import key_of_program

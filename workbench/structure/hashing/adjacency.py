@@ -49,10 +49,11 @@ def join_graphs(
 ) -> Adjacency:
     """The union of graphs. Labels tell apart the values of the attributes that the two identities name."""
     graph_starts = numpy.cumsum([0, *(graph.size for graph in graphs)])
-    parts = [_both_ways(graph, edge_identity, int(first)) for graph, first in zip(graphs, graph_starts, strict=False)]
-    sources, targets = (numpy.concatenate([part[i] for part in parts]) for i in (0, 1))
-    labels: Hashes = numpy.concatenate([part[2] for part in parts])
-    node_labels = numpy.concatenate([hash_columns(graph.node_columns, node_identity, graph.size) for graph in graphs])
+    sources, targets, labels = _both_ways(graphs, edge_identity, graph_starts[:-1])
+    node_labels = numpy.zeros(int(graph_starts[-1]), numpy.uint64)
+    if node_identity:
+        found = [hash_columns(graph.node_columns, node_identity, graph.size) for graph in graphs]
+        node_labels = numpy.concatenate([node_labels[:0], *found])
     size = int(graph_starts[-1])
     order = numpy.lexsort((targets, sources))
     sources, targets, labels = sources[order], targets[order], labels[order]
@@ -74,19 +75,25 @@ def join_graphs(
 
 
 def _both_ways(
-    graph: Graph, identity: Sequence[str], first: int
+    graphs: Sequence[Graph], identity: Sequence[str], firsts: NDArray[numpy.int64]
 ) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], Hashes]:
-    """Sources, targets and labels of a graph's edges, each edge from both of its ends."""
-    one, other = graph.edges[:, 0] + first, graph.edges[:, 1] + first
-    own = hash_columns(graph.edge_columns, identity, len(graph.edges))
+    """Sources, targets and labels of the graphs' edges, each edge from both of its ends. `firsts` are first nodes."""
+    counts = [len(graph.edges) for graph in graphs]
+    edges = numpy.concatenate([numpy.zeros((0, 2), numpy.int64), *(graph.edges for graph in graphs)])
+    edges = edges + numpy.repeat(firsts, counts)[:, None]
+    own = numpy.zeros(len(edges), numpy.uint64)
+    if identity:
+        found = [hash_columns(graph.edge_columns, identity, len(graph.edges)) for graph in graphs]
+        own = numpy.concatenate([own[:0], *found])
+    directed = numpy.repeat(numpy.array([graph.directed for graph in graphs], bool), counts)
+    one, other = edges[:, 0], edges[:, 1]
     loops = one == other
-    away, back = (_OUT, _IN) if graph.directed else (_UNDIRECTED, _UNDIRECTED)
-    forward = mix_pairs(own, numpy.where(loops, _LOOP, away).astype(numpy.uint64))
-    backward = mix_pairs(own[~loops], numpy.full((~loops).sum(), back, numpy.uint64))
+    away = numpy.where(loops, _LOOP, numpy.where(directed, _OUT, _UNDIRECTED))
+    back = numpy.where(directed, _IN, _UNDIRECTED)
     return (
         numpy.concatenate([one, other[~loops]]),
         numpy.concatenate([other, one[~loops]]),
-        numpy.concatenate([forward, backward]),
+        numpy.concatenate([mix_pairs(own, away), mix_pairs(own[~loops], back[~loops])]),
     )
 
 

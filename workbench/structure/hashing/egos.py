@@ -18,6 +18,7 @@ Indices = NDArray[numpy.int64]
 Flags = NDArray[numpy.bool_]
 
 MOST_MEMBERS = 1 << 19  # of a batch, about: what keeps its arrays under some 500 MB
+MOST_KEPT = 3  # batches that are kept for a second pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,3 +192,43 @@ def hash_egos(egos: Egos, colours: Hashes) -> Hashes:
     sizes = numpy.diff(egos.starts).astype(numpy.uint64)
     edges = (egos.edge_starts[egos.starts[1:]] - egos.edge_starts[egos.starts[:-1]]).astype(numpy.uint64)
     return mix_pairs(mix_pairs(total, sizes), edges)
+
+
+class RefinedEgos:
+    """The ego graphs of a graph's nodes with their stable colours, some at a time.
+
+    They are kept where MOST_KEPT batches hold all of them, so that they are not made again for a second pass.
+    """
+
+    def __init__(self, graph: Adjacency, radius: int) -> None:
+        self._graph, self._radius = graph, radius
+        self._kept: list[tuple[Egos, Hashes]] | None = None
+
+    def _make(self, anchors: Indices) -> tuple[Egos, Hashes]:
+        egos = ego_graphs(self._graph, anchors, self._radius)
+        return egos, refine_colours(egos)
+
+    def batches(self, anchors: Indices | None = None) -> Iterator[tuple[Egos, Hashes]]:
+        """The ego graphs of the anchors, which ascend (by default of all nodes), and the colour of each member."""
+        if anchors is None:
+            runs = list(batches(self._graph, self._radius))
+            if self._kept is None and len(runs) <= MOST_KEPT:
+                self._kept = list(map(self._make, runs))
+            yield from map(self._make, runs) if self._kept is None else self._kept
+            return
+        if self._kept is None:
+            yield from map(self._make, batches(self._graph, self._radius, anchors))
+            return
+        wanted = numpy.zeros(self._graph.size, bool)
+        wanted[anchors] = True
+        for egos, colours in self._kept:
+            some = wanted[egos.anchors]
+            if some.all():
+                yield egos, colours
+            elif some.any():
+                yield egos.keep(some), colours[numpy.repeat(some, numpy.diff(egos.starts))]
+
+    def hash(self) -> Hashes:
+        """[N]: the hash of each node's ego graph as far as its colours tell; equal for those that are isomorphic."""
+        found = [hash_egos(egos, colours) for egos, colours in self.batches()]
+        return numpy.concatenate([numpy.zeros(0, numpy.uint64), *found])

@@ -1,7 +1,7 @@
 """Structures of nodes: the canonical hash of each node's ego graph, and the orbits of the ego graph's members.
 
-    StructureHasher(radius).hash(graphs)         [N] a hash for each node of the graphs' union
-    StructureHasher(radius).orbits(graphs)       also which orbit each member of each ego graph is in
+    StructureHasher(radius).hash(union)                          [N] a hash for each node of the graphs' union
+    StructureHasher(radius).roles(RefinedEgos(union, radius))    also which orbit each member of each ego graph is in
 
 Two nodes have one hash exactly if an isomorphism of their ego graphs takes one to the other (but for collisions of 64
 bits), where the search for it stays within its budget; the `Structures` say for which it did not. An orbit is a set of
@@ -23,11 +23,9 @@ from workbench.structure.hashing.egos import (
     Egos,
     Flags,
     Indices,
-    batches,
-    ego_graphs,
+    RefinedEgos,
     find_settled,
     hash_egos,
-    refine_colours,
 )
 from workbench.structure.hashing.mixing import Hashes, mix_pair
 
@@ -103,16 +101,16 @@ class StructureHasher:
 
     def hash(self, graph: Adjacency) -> Structures:
         """The structures of all nodes, in their order."""
-        parts = [self._hash_batch(egos)[0] for egos in self._batches(graph)]
+        parts = [self._hash_batch(*batch)[0] for batch in RefinedEgos(graph, self.radius).batches()]
         return Structures(
             hashes=numpy.concatenate([part.hashes for part in parts] or [numpy.zeros(0, numpy.uint64)]),
             complete=numpy.concatenate([part.complete for part in parts] or [numpy.zeros(0, bool)]),
         )
 
-    def roles(self, graph: Adjacency, anchors: Indices | None = None) -> Iterator[Roles]:
-        """The ego graphs of the anchors in their order (by default of all nodes), some at a time, with their orbits."""
-        for egos in self._batches(graph, anchors):
-            structures, colours, searched = self._hash_batch(egos)
+    def roles(self, refined: RefinedEgos, anchors: Indices | None = None) -> Iterator[Roles]:
+        """The ego graphs of the anchors, which ascend (by default of all nodes), some at a time, with their orbits."""
+        for egos, colours in refined.batches(anchors):
+            structures, searched = self._hash_batch(egos, colours)
             keys = colours.copy()
             for ego, found in searched.items():
                 first = int(egos.starts[ego])
@@ -120,13 +118,10 @@ class StructureHasher:
                 keys[first + order] = numpy.array(found[0].keys, dtype=numpy.uint64)
             yield Roles(egos=egos, structures=structures, keys=keys)
 
-    def _batches(self, graph: Adjacency, anchors: Indices | None = None) -> Iterator[Egos]:
-        for run in batches(graph, self.radius, anchors):
-            yield ego_graphs(graph, run, self.radius)
-
-    def _hash_batch(self, egos: Egos) -> tuple[Structures, Hashes, dict[int, tuple[_Searched, NDArray[numpy.int64]]]]:
-        """Structures, stable colours, and what was searched, each with the order in which it numbers the members."""
-        colours = refine_colours(egos)
+    def _hash_batch(
+        self, egos: Egos, colours: Hashes
+    ) -> tuple[Structures, dict[int, tuple[_Searched, NDArray[numpy.int64]]]]:
+        """Structures, and what was searched, each with the order in which it numbers the members."""
         hashes, complete = hash_egos(egos, colours), find_settled(egos, colours)
         small = numpy.diff(egos.starts) <= MOST_SEARCHED
         wanted = ~complete & small
@@ -136,7 +131,7 @@ class StructureHasher:
             hashes[place] = mix_pair(int(hashes[place]), found.hash)
             complete[place] = found.complete
         kept = dict(zip(places.tolist(), searched, strict=True))
-        return Structures(hashes=hashes, complete=complete), colours, kept
+        return Structures(hashes=hashes, complete=complete), kept
 
     def _search(self, egos: Egos, colours: Hashes) -> list[tuple[_Searched, NDArray[numpy.int64]]]:
         """Each ego graph, its members numbered by colour, looked up or searched."""
