@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -85,14 +86,15 @@ def session_way(version: Version, versions: Sequence[Version], command: str, *, 
     return say
 
 
-def file_way(version: Version, problem: str) -> Way:
-    """How to make the change of an advice for a candidate on the command line."""
+def file_way(version: Version, problem: str, options: Sequence[str] = ()) -> Way:
+    """How to make the change of an advice for a candidate on the command line, with the options of its problem."""
+    ending = "".join(f" {shlex.quote(word)}" for word in options)
 
     def say(advice: Advice) -> Change:
         found = find_move(version, advice)
         if not found.program:
             return Change("; ".join(filter(None, (found.passed, "by hand, in the file"))))
-        return Change(f'cutegen test {problem} "{found.program}"', describe_sets(found))
+        return Change(f'cutegen test {shlex.quote(problem)} "{found.program}"{ending}', describe_sets(found))
 
     return say
 
