@@ -89,6 +89,13 @@ def test_gains_elsewhere_are_said_with_their_rows_or_as_not_calibrated() -> None
     assert directives.expected_gain(dataclasses.replace(ADVICE, gain=1.2)) == 1.2
 
 
+def test_the_gain_of_one_cost_is_no_bound() -> None:
+    said = directives.describe_gain
+    assert said(ADVICE, 6.0) == "about 5.00x here without this cost, at most 6.00x by the bound"
+    assert said(ADVICE, 5.0) == "about 5.00x here, all that the bound leaves"
+    assert said(ADVICE, None) == "about 5.00x here without this cost"
+
+
 def test_a_model_asks_one_probe_by_name() -> None:
     wasteful = KernelMetrics(kernel="k", provenance="counted", modelled_s=1e-3, l1_bytes=8e8, l1_ideal_bytes=1e8)
     profile = Profile(

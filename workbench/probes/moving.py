@@ -24,15 +24,27 @@ Step = tuple[str, str]  # the programs before and after it
 
 
 def find_neighbours(place: Landscape, program: str) -> tuple[Neighbour, ...]:
-    """The measured rows that differ from a program in one setting: (row, setting, the program's value, the row's),
-    nearest values first. A setting that is not written has its default.
+    """The measured rows that differ from a program in one setting, by a step that advice takes: (row, setting, the
+    program's value, the row's), nearest values first. A setting that is not written has its default.
     """
     what, found = strip_settings(program), []
     for row in place.correct:
         if strip_settings(row.program) == what and (step := _find_change(program, row.program)) is not None:
             name, old, new = step
+            if _skips(program, name, old, new):
+                continue
             found.append((distance({name: old}, {name: new}), row.program, (row, name, old, new)))
     return tuple(item for _, _, item in sorted(found, key=lambda item: item[:2]))
+
+
+def _skips(program: str, name: str, old: Value, new: Value) -> bool:
+    """Whether a setting with one number has a value between two others, beyond 1, to which advice would go first."""
+    setting, _, at = name.partition(" ")
+    known = OPERATIONS[parse(program).stages[int(at or 1) - 1].operation.name].setting(setting)
+    if known is None or max(len(old), len(new)) != 1:
+        return False
+    low, high = sorted(map(_size, (old, new)))
+    return any(max(low, 1) < _size(value) < high for value in _list_values(known) if len(value) == 1)
 
 
 def choose_moved(near: Iterable[Neighbour], wanted: Iterable[Move]) -> Row | None:

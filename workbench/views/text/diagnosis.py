@@ -48,7 +48,7 @@ def diagnosis_report(
     candidate = version.proposal.candidate
     head = _head(version, found, find_faster(version, versions))
     shown = () if found.exhausted else found.advice
-    blocks = [_Block(number, advice, candidate, way(advice)) for number, advice in enumerate(shown, 1)]
+    blocks = [_Block(number, advice, found.room, candidate, way(advice)) for number, advice in enumerate(shown, 1)]
     skipped = _skipped(found)
     told = rules_block(rules) if rules and not found.exhausted else MimeBundle("")
     parts = [*head, *(block.text() for block in blocks), *filter(None, (told.text, skipped))]
@@ -231,13 +231,13 @@ def _skipped(found: Diagnosis) -> str:
 class _Block:
     """One advice."""
 
-    def __init__(self, number: int, advice: Advice, candidate: Candidate, change: Change) -> None:
+    def __init__(self, number: int, advice: Advice, room: float | None, candidate: Candidate, change: Change) -> None:
         self.number, self.advice = number, advice
         self.place = directives.locate(advice, candidate.source)
         self.example = search.find_example(advice.pattern) if number <= MOST_EXAMPLES else None
         self.rows = [
             ("change", describe_change(advice, candidate)),
-            ("gain", f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}"),
+            ("gain", f"{directives.describe_gain(advice, room)}; elsewhere {directives.describe_gains(advice)}"),
             *([("made in", change.made)] if change.made else []),
             *([("sets", change.sets)] if change.sets else []),
             ("make it", change.way),
