@@ -133,6 +133,7 @@ def summarise(fired: Sequence[Fired]) -> dict[str, Any]:
         "hits": sum(gain >= HIT for gain in gains),
         "hit_rate": round(sum(gain >= HIT for gain in gains) / len(gains), 4) if gains else None,
         "mean_gain": round(math.exp(statistics.fmean(map(math.log, gains))), 4) if gains else None,
+        "gained_more": round(sum(item.gain > item.predicted for item in tried) / len(tried), 4) if tried else None,
         "moves": summarise_moves(fired),
         "high_on_fastest": sum(item.severity == "high" and item.share_of_best > 1 / FAST for item in fired),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -41,6 +42,18 @@ def cutegen(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
         return Done(arguments, status, *capfd.readouterr())
 
     return run
+
+
+def test_the_command_of_an_advice_is_for_the_same_problem(cutegen: Callable[..., Done]) -> None:
+    options = ("--set", "n=256", "--precision", "tf32", "--executor", "emulator", "--arch", "sm_80")
+    told = cutegen("diagnose", "matmul", "gemm(a, b) .arch(sm_80) .mma(tf32) .stages(2) .tile(64, 64, 32)", *options)
+    assert told.returncode == 0, told.stderr
+    commands = [line.split("make it  ")[1] for line in told.stdout.splitlines() if "make it  cutegen test" in line]
+    assert commands
+    program, *words = shlex.split(commands[0])
+    done = cutegen(*words)
+    assert program == "cutegen" and done.returncode == 0 and "tf32 maths" in done.stdout, done.stdout + done.stderr
+    assert sorted(words[3:]) == sorted(options)
 
 
 def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Done]) -> None:

@@ -11,10 +11,16 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from workbench import problems
+from workbench import evaluate, problems
+from workbench.codegen import compile_program
 from workbench.errors import ProblemError
+from workbench.executors.emulator import EmulatorExecutor
+from workbench.executors.inspector import WorkerInspector
 from workbench.executors.jobs.client import Server
 from workbench.executors.jobs.folder import end_failure, read_reply
+from workbench.proposers.binding import binding_of
+from workbench.proposers.recognition import recognise
+from workbench.records import Candidate, Failure, Job, Problem
 from workbench.session import Session
 from workbench.wire import to_plain
 
@@ -80,3 +86,41 @@ def test_where_the_reference_ends_its_process_the_case_is_named(tmp_path: Path) 
         pytest.raises(ProblemError, match="the reference process ended without an answer at case odd"),
     ):
         session.generate()
+
+
+ABORTS = "import os\nimport torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        os.abort()\n"
+
+
+def test_a_process_that_dies_of_a_signal_names_the_candidates_line() -> None:
+    failure = judge(ABORTS, problems.load("relu"))
+    assert (failure.stage, failure.kind, failure.line) == ("run", "signal", 6)
+    assert failure.message == "the candidate's process died of SIGABRT"
+
+
+def test_where_the_compiler_ends_its_process_it_is_named_and_the_line() -> None:
+    """24 threads along a row of 96 elements leave 5 of 128 for each of 32 columns: CuTe DSL aborts."""
+    problem = problems.load("matmul", precision="tf32")
+    facts = WorkerInspector().inspect(problem)
+    program = "gemm(a, b) .arch(sm_80) .mma(tf32) .stages(2) .tile(64, 96, 32)"
+    source = compile_program(program, binding_of(problem, facts, recognise(facts)))
+    broken = source.replace("across = math.gcd(", "across = min(")
+    assert broken != source
+    failure = judge(broken, problem)
+    assert (failure.stage, failure.kind) == ("compile", "signal") and failure.line is not None
+    assert failure.message == "the compiler of CuTe DSL ended its process (SIGABRT) at this line"
+    assert "partition_D(sX)" in broken.splitlines()[failure.line - 1]
+
+
+def judge(source: str, problem: Problem) -> Failure:
+    job = Job(
+        problem=problem,
+        facts=WorkerInspector().inspect(problem),
+        candidate=Candidate(source=source),
+        arch="sm_80",
+        cases=("shrunk",),
+        memory_limit_bytes=3 << 29,
+        full_sample=False,
+    )
+    failure = evaluate.evaluate(job, EmulatorExecutor()).verdict.failure
+    assert failure is not None
+    return failure

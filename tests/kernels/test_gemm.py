@@ -9,6 +9,7 @@ from workbench.kernels.gemm.config import Epilogue, MmaConfig, NaiveConfig, Sm80
 from workbench.kernels.gemm.host import gemm
 from workbench.kernels.operands import Read
 from workbench.language import parse
+from workbench.language.checks import check
 
 NAMES = {"a": "a", "b": "b", "bias": "bias", "residual": "residual"}
 READS = (Read(role="bias", along="n"), Read(role="residual", along="both"))
@@ -49,6 +50,31 @@ def test_a_product_is_exact(config: Epilogue, dtype: torch.dtype):
     if config.reads:
         wanted = (wanted + operands[0]) * 2 + operands[1]
     assert d.dtype == (torch.float32 if config.result else dtype) and torch.equal(d.float(), wanted)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("element", "tile"),
+    [("tf32", (64, 96, 32)), ("tf32", (32, 96, 16)), ("bf16", (32, 96, 32)), ("f16", (64, 64, 16))],
+    ids=str,
+)
+def test_stages_take_extents_that_are_no_power_of_two(element: str, tile: tuple[int, int, int], turned: bool):
+    """The threads that copy a tile divide it whichever way the operands lie."""
+    settings = f".mma({element}) .stages(2) .tile{tile}"
+    assert not check(parse(f"gemm(a, b) {settings}"))
+    dtype = {"tf32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[element]
+    a, b = integers(104, 48, dtype=dtype), integers(48, 112, dtype=dtype)
+    given = [one.t().contiguous().t() if turned else one for one in (a, b)]
+    with emulated(arch="sm_80", device="H200"):
+        d = gemm(config_of(parse(f"gemm(a, b) {settings}").stages[0]), NAMES, *given, ())
+    assert torch.equal(d.float(), a.float() @ b.float())
+
+
+def test_stages_refuse_tiles_of_which_threads_have_no_part():
+    for tile in ("32, 64, 16", "64, 96, 16"):
+        (rejection,) = check(parse(f"gemm(a, b) .mma(bf16) .stages(2) .tile({tile})"))
+        assert "16 bytes each" in rejection.reason and "multiples of 64" in rejection.legal
+    assert not check(parse("gemm(a, b) .mma(tf32) .stages(2) .tile(32, 64, 16)"))
 
 
 def test_a_product_refuses_other_shapes():

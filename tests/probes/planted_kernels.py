@@ -63,6 +63,7 @@ MAIN_LOOP = r"cute\.gemm|wait_group|consumer_wait"  # of a product on Hopper
 BY_FILE = (
     Planted("strided_loads", "coalescing", "doubled"),
     Planted("strided_stores", "coalescing", "transpose"),
+    Planted("lone_lanes", "coalescing", "row_sum"),
     Planted("tile_conflicts", "bank_conflicts", "transpose"),
     Planted("lane_runs", "bank_conflicts", "doubled"),
     Planted("branches_by_lane", "divergence", "doubled"),
@@ -118,6 +119,13 @@ BY_PROGRAM = (
         "relu",
         "elementwise(relu(x)) .arch(sm_90a) .vector(1)",
         line=r"\(x\[i\]",
+    ),
+    Planted(
+        "relu, CTAs of a warp",
+        "launch_overhead",
+        "relu",
+        "elementwise(relu(x)) .arch(sm_90a) .threads(32) .unroll(1) .vector(4)",
+        line=r"grid=\[",
     ),
     Planted(
         "row sums of bf16, scalars",

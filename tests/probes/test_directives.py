@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
+from workbench.landscapes import landscapes
 from workbench.probes import directives, load_probes
 from workbench.probes.calibration import calibrated
-from workbench.probes.moving import write_moved
+from workbench.probes.moving import ABSENT, choose_moved, find_default, find_neighbours, is_made_by, write_moved
 from workbench.records import Advice, Candidate, Diagnosis, KernelMetrics, Measure, Move, Profile
 
 SOURCE = "import cute\n\n    value = x[lane * 64]\n"
@@ -88,6 +89,13 @@ def test_gains_elsewhere_are_said_with_their_rows_or_as_not_calibrated() -> None
     assert directives.expected_gain(dataclasses.replace(ADVICE, gain=1.2)) == 1.2
 
 
+def test_the_gain_of_one_cost_is_no_bound() -> None:
+    said = directives.describe_gain
+    assert said(ADVICE, 6.0) == "about 5.00x here without this cost, at most 6.00x by the bound"
+    assert said(ADVICE, 5.0) == "about 5.00x here, all that the bound leaves"
+    assert said(ADVICE, None) == "about 5.00x here without this cost"
+
+
 def test_a_model_asks_one_probe_by_name() -> None:
     wasteful = KernelMetrics(kernel="k", provenance="counted", modelled_s=1e-3, l1_bytes=8e8, l1_ideal_bytes=1e8)
     profile = Profile(
@@ -125,6 +133,23 @@ def test_a_setting_that_is_not_written_has_its_default() -> None:
     assert (less, more) == (["(128)", "(64)", "(32)"], ["(512)", "(1024)"])
     fewer = [text for _, text in write_moved("elementwise(gelu_tanh(x)) .threads(64)", moves[:1])]
     assert fewer == ["elementwise(gelu_tanh(x)) .threads(32)"]  # to leave it out is not less
+
+
+def test_a_measured_row_without_a_setting_has_its_default() -> None:
+    place, program = landscapes()["relu"], "elementwise(relu(x)) .arch(sm_90a) .vector(4)"
+    more, less = (Move(setting="threads", direction=way) for way in ("more", "less"))
+    near = find_neighbours(place, program)
+    assert {old for _, name, old, _ in near if name == "threads"} == {(256,)}
+    for move, wanted in ((more, " .threads(512)"), (less, " .threads(128)")):
+        moved = choose_moved(near, [move])
+        assert moved is not None and wanted in moved.program
+    moved = choose_moved(find_neighbours(place, program.replace(" .vector", " .threads(128) .vector")), [more])
+    assert moved is not None and moved.program == program
+    assert not is_made_by([less], program, program.replace(" .vector", " .threads(512) .vector"))
+
+
+def test_a_setting_that_changes_nothing_has_no_default() -> None:
+    assert find_default("softmax(x) .threads_per_row(1)", "threads") == ABSENT
 
 
 def test_a_row_gets_few_parts_before_many() -> None:

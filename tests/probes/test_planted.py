@@ -19,8 +19,7 @@ from workbench.profilers.counters import profile_full_size
 from workbench.records import Candidate, Diagnosis, Job, Outcome
 
 LEAST_FIRST, LEAST_LINES = 0.9, 0.84  # shares of all planted kernels
-# CuTe DSL puts the access of `x[i, None]` on the function that computes `i`; the longest wait is a pass later
-OFF_LINE = ("softmax, a thread per row", "row sums, a thread per row", "layer norm, a row in 64 threads' registers")
+OFF_LINE = ("layer norm, a row in 64 threads' registers",)  # the longest wait is a pass later
 
 
 def run_planted(planted: Planted) -> tuple[str, Diagnosis]:

@@ -51,7 +51,6 @@ POSITIVE_ROWS: dict[str, tuple[Row, ...]] = {
         ("conv2d_dilated_80", f"{CONV} .threads(512)"),
         ("conv2d_depthwise_82", "conv(x, w, groups=channels) .arch(sm_90a) .threads(64)"),
     ),
-    "l2_locality": (("softmax_bf16", "softmax(x) .arch(sm_90a) .parts(512) .unroll(2) .vector(2)"),),
     "memory_latency": (("square_matmul_01", f"{GEMM} .mma(tf32)"),),
     "pipeline_depth": (
         (
@@ -110,13 +109,13 @@ OTHERS = {
     "epilogue": ("two stages", "no cluster"),
     "instruction_mix": ("strided_loads", "one_load_in_flight"),
     "l2_locality": ("relu, scalars", "tile_conflicts"),
-    "launch_overhead": ("rows_read_again", "no cluster"),
+    "launch_overhead": ("rows_read_again", "no cluster", "row sums of bf16, scalars"),
     "memory_latency": ("mma.sync on Hopper", "tile_conflicts"),
     "occupancy": ("strided_loads", "branches_by_lane"),
     "pipeline_depth": ("no cluster", "strided_loads"),
     "register_pressure": ("shared_memory_held", "relu, scalars"),
     "register_spills": ("layer norm, a row in 64 threads' registers", "two stages"),
-    "repeated_reads": ("strided_stores", "two stages"),
+    "repeated_reads": ("strided_stores", "two stages", "lone_lanes"),
     "tensor_cores": ("two stages", "no cluster"),
     "tensor_feed": ("mma.sync on Hopper", "a product without tensor cores"),
     "tma_clusters": ("two stages", "small tiles"),
@@ -157,7 +156,7 @@ def test_a_vector_of_several_accesses_is_advised_to_be_smaller() -> None:
 
 def test_a_row_is_not_cut_into_more_parts_to_be_read_once() -> None:
     """Each kernel of a row in parts reads it again."""
-    ((problem, program),) = POSITIVE_ROWS["l2_locality"]
+    problem, program = "softmax_bf16", "softmax(x) .arch(sm_90a) .parts(512) .unroll(2) .vector(2)"
     (advice,) = (
         item for item in diagnose_taken(counted_profile(problem, program)).advice if item.probe == "l2_locality"
     )
@@ -212,6 +211,29 @@ def test_the_problems_own_limit_decides_where_the_kernels_differs() -> None:
     assert choose_class("memory", "compute")[0] == "memory" and choose_class("mixed", "memory") == ("memory", "")
 
 
+def test_a_kernel_that_waits_for_its_ctas_has_the_word_of_the_verdict() -> None:
+    found = diagnose_taken(planted_profiles()["relu, CTAs of a warp"])
+    assert found.measured == "CTA launch" and "take longer to start" in found.note
+    assert found.advice[0].probe == "launch_overhead" and "CTAs of 32 threads" in found.advice[0].cause
+    assert {move.setting for move in found.advice[0].moves} >= {"threads", "vector"}
+    assert choose_class("compute", "CTA launch")[0] == "compute"
+
+
+def test_what_lone_lanes_read_once_is_a_matter_of_coalescing() -> None:
+    found = {item.probe: item for item in diagnose_taken(planted_profiles()["lone_lanes"]).advice}
+    assert "8.0x the 32-byte sectors" in found["coalescing"].cause
+    assert "repeated_reads" not in found and "access_width" not in found
+
+
+@pytest.mark.parametrize("tile", ["two stages", "two stages of tf32"])
+def test_a_pipeline_comes_before_a_cluster_where_copies_are_waited_for(tile: str) -> None:
+    taken = planted_profiles()[tile]
+    alone = tuple(dataclasses.replace(kernel, cluster=1) for kernel in taken.profile.kernels)
+    lone = dataclasses.replace(taken, profile=dataclasses.replace(taken.profile, kernels=alone))
+    probes = [item.probe for item in diagnose_taken(lone).advice]
+    assert probes[0] == "pipeline_depth"
+
+
 def test_probes_of_other_classes_are_not_asked() -> None:
     found = diagnose_taken(planted_profiles()["tile_conflicts"])
     assert found.bottleneck == "memory" and found.measured == "memory"
@@ -235,7 +257,10 @@ def test_what_is_unknown_does_not_fire() -> None:
         kernels = tuple(_forget(kernel, set(METRICS)) for kernel in taken.profile.kernels[:1])
         bare = dataclasses.replace(taken.profile, kernels=kernels)
         found = diagnose(bare, taken.bound, "", probes=load_probes())
-        assert found is not None and {item.probe for item in found.advice} <= {"underfilled"}  # which knows the grid
+        assert found is not None and {item.probe for item in found.advice} <= {
+            "underfilled",
+            "launch_overhead",
+        }  # by the grid
 
 
 def _forget(kernel: KernelMetrics, names: set[str]) -> KernelMetrics:

@@ -14,7 +14,7 @@ import torch
 
 from workbench.emulator import EmulationFault, emulated
 from workbench.records import Failure
-from workbench.toolchain import describe_module, explain_error, instruction_mix, sass_text
+from workbench.toolchain import NEEDS_ARCH, describe_module, explain_error, instruction_mix, sass_text
 
 TEMPLATE = """import torch, cutlass
 import cutlass.cute as cute
@@ -190,6 +190,18 @@ def test_explained_on_its_line(case: str, tmp_path: Path) -> None:
         and len(failure.detail) <= 10_000
     )
     assert failure.line is not None and place in source.splitlines()[failure.line - 1]
+
+
+def test_an_operation_of_a_newer_architecture_says_which() -> None:
+    class DSLUserCodeError(Exception):
+        """As CuTe DSL raises it."""
+
+    text = (
+        "expects arch to be sm_90a, but got sm_80\nsuggestion: Ensure env CUTE_DSL_ARCH matches your GPU architecture"
+    )
+    failure = explain_error(DSLUserCodeError(text), "candidate.py")
+    assert failure.kind == NEEDS_ARCH and failure.hint == "give --arch sm_90a"
+    assert failure.message == "DSLUserCodeError: it needs sm_90a, and is compiled for sm_80"
 
 
 def test_a_module_is_described(tmp_path: Path) -> None:

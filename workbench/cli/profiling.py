@@ -50,6 +50,7 @@ def profile(arguments: argparse.Namespace) -> int:
 
 def diagnose(arguments: argparse.Namespace) -> int:
     """Diagnose a candidate file, or a version of a stored session; or make the version that follows an advice."""
+    from workbench.views.commands.shared_arguments import PROBLEM
     from workbench.views.text.diagnosis import diagnosis_report, file_way, session_way
     from workbench.views.text.rules_page import program_rules
 
@@ -66,7 +67,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
         way = (
             session_way(version, session.versions, command, has_model=session.has_model)
             if arguments.session
-            else file_way(version, arguments.spec)
+            else file_way(version, arguments.spec, [word for one in PROBLEM for word in one.write(arguments)])
         )
         rules = program_rules(version, session.problem)
         made = diagnosis_report(version, found, way, rules, session.versions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from workbench.probes.access_lines import find_access
 from workbench.probes.signals import Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, LineProfile, Measure, Move, Profile, Severity
@@ -79,6 +80,11 @@ def worst_line(lines: Sequence[LineProfile], amount: Callable[[LineProfile], flo
     """The line with the largest amount; None if no line has any."""
     found = max(lines, key=amount, default=None)
     return found.line if found is not None and amount(found) > 0 else None
+
+
+def worst_access(lines: Sequence[LineProfile], amount: Callable[[LineProfile], float], source: str) -> int | None:
+    """The line with the largest amount of accesses to memory; not that of a helper that computes their index."""
+    return find_access(source, worst_line(lines, amount))
 
 
 def most_waited(lines: Sequence[LineProfile], *reasons: str, text: str = "") -> int | None:

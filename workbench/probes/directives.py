@@ -34,6 +34,15 @@ def describe_evidence(advice: Advice) -> str:
     return "; ".join(map(describe_measure, advice.evidence))
 
 
+def describe_gain(advice: Advice, room: float | None) -> str:
+    """What the call would gain without this cost alone, and what the bound leaves: a change may take away more."""
+    if room is None:
+        return f"about {advice.gain:.2f}x here without this cost"
+    if advice.gain >= room:
+        return f"about {advice.gain:.2f}x here, all that the bound leaves"
+    return f"about {advice.gain:.2f}x here without this cost, at most {room:.2f}x by the bound"
+
+
 def describe_gains(advice: Advice) -> str:
     """What such advice gained elsewhere: on how many rows of landscapes, with the mean gain of all of them."""
     known = calibrated().get(advice.probe, Calibrated())
@@ -48,7 +57,7 @@ def describe_gains(advice: Advice) -> str:
 
 
 def expected_gain(advice: Advice) -> float | None:
-    """The speed-up to expect: the mean elsewhere, and no more than this version has to gain; None if not calibrated."""
+    """The speed-up to expect: the mean elsewhere, and no more than this cost takes; None if not calibrated."""
     return None if advice.mean_gain is None else min(advice.gain, advice.mean_gain)
 
 

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from workbench.analysis.time_model import fitted_model
 from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of
-from workbench.probes.signals import LATENCY, Signals, read_signals
+from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, Measure, Profile
 
 OVERHEAD = 0.2  # share of launches and gaps in the call (KernelPro's trigger)
 TAIL = 1.15  # waves rounded up over waves (inferred)
+STARTS = 0.5  # share of the start of CTAs in a kernel's time (inferred)
+ENOUGH = 32  # CTAs for each SM, beyond which more do not help to share the work evenly (chosen)
 MANY_WAVES = 6.0  # a last wave after so many does not matter (inferred)
 
 
 class LaunchOverhead(Probe):
-    """Does the call wait for its launches?"""
+    """Does the call wait for launches, of kernels or of CTAs?"""
 
     name = "launch_overhead"
-    question = "Does the call wait for its launches?"
+    question = "Does the call wait for launches, of kernels or of CTAs?"
     classes = frozenset({"memory", "compute", "latency"})
 
     def look(self, profile: Profile, bound: Bound | None, source: str, /) -> Advice | None:
-        """Trigger: gaps between kernels, or the model's seconds for a launch, are over OVERHEAD of the call."""
+        """Trigger: gaps between kernels, or the model's seconds for a launch, are over OVERHEAD of the call; or the
+        CTAs of a kernel take over STARTS of its time to start.
+        """
         kernels = read_signals(profile)
+        found = [self._between(kernels, profile, source), *(self._of_ctas(kernel, source) for kernel in kernels)]
+        return max(filter(None, found), key=lambda advice: advice.gain, default=None)
+
+    def _between(self, kernels: Sequence[Signals], profile: Profile, source: str) -> Advice | None:
+        """The advice on several kernels of a call."""
         busy = sum(kernel.seconds for kernel in kernels)
         timeline = profile.timeline
         if timeline is not None and timeline.calls and timeline.total_s:
@@ -56,8 +66,37 @@ class LaunchOverhead(Probe):
             provenance="measured" if timeline is not None else "modelled",
         )
 
+    def _of_ctas(self, kernel: Signals, source: str) -> Advice | None:
+        """The advice on a kernel of many small CTAs."""
+        share, ctas = kernel.busy[CTA_LAUNCH], math.prod(kernel.metrics.grid)
+        if share <= STARTS:
+            return None
+        gain = kernel.gain({CTA_LAUNCH: min(ENOUGH * kernel.device.sms / ctas, 1.0)})
+        if gain < LEAST:
+            return None
+        threads = math.prod(kernel.metrics.block)
+        return Advice(
+            probe=self.name,
+            severity=severity_of(gain),
+            cause=f"{ctas:,} CTAs of {threads} threads: the device takes {share:.0%} of the time to start them",
+            action="give each CTA more work: more threads, several elements or rows for a thread, larger tiles, or a "
+            "loop over the work in a grid that fills the device a few times",
+            kernel=kernel.metrics.kernel,
+            evidence=(
+                Measure(name="CTA launch", value=share, limit=STARTS, unit="%"),
+                Measure(name="CTAs", value=float(ctas), limit=float(ENOUGH * kernel.device.sms)),
+            ),
+            line=launch_line(source, kernel.metrics.kernel),
+            moves=moves(
+                ("threads", MORE), ("rows", MORE), ("vector", MORE), ("unroll", MORE), ("tile", MORE), ("parts", LESS)
+            ),
+            pattern="persistent tile scheduler",
+            gain=gain,
+            provenance="modelled",
+        )
 
-def _small(kernels: tuple[Signals, ...]) -> float:
+
+def _small(kernels: Sequence[Signals]) -> float:
     """Seconds that kernels too short for the device take beyond their work: the start of a CTA each."""
     constants = fitted_model().constants
     return sum(constants.start_cycles / kernel.device.clock_hz for kernel in kernels)

@@ -14,6 +14,8 @@ BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
 WAITS = 0.5  # share of latency in the time from which waiting is worth an advice (inferred)
 EPILOGUE = 0.25  # share of the warps' waiting after the first store (inferred)
 SHARED_L2 = 0.4  # share of L2 (inferred)
+SHARED = {"L2": 0.7, LATENCY: 0.9}  # what is left where two CTAs share an operand (inferred)
+HIDDEN = {"L2": 0.85}  # and where a further stage fits: the waiting is left to `pipeline_depth` (chosen)
 SHARED_ROOM = 1.5  # a further stage must fit: limit of an SM over what a CTA uses (inferred)
 MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "memory")
 BARRIER_STALLS = ("barrier", "membar")
@@ -136,7 +138,7 @@ class TmaAndClusters(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({"L2": 0.7, LATENCY: 0.9}),
+            gain=kernel.gain(HIDDEN if waits_for_copies(kernel, source) else SHARED),
             cause=f"each CTA loads both operands by itself, and L2 is busy for {kernel.busy['L2']:.0%} of the time",
             action="put two CTAs into a cluster that share an operand by TMA multicast",
             evidence=(Measure(name="L2", value=kernel.busy["L2"], limit=SHARED_L2, unit="%"),),

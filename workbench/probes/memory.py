@@ -12,9 +12,9 @@ from workbench.probes.base import (
     excess_sectors,
     most_waited,
     moves,
-    worst_line,
+    worst_access,
 )
-from workbench.probes.signals import LATENCY, Signals
+from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals
 from workbench.records import Advice, Bound, KernelMetrics, LineProfile, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
@@ -41,7 +41,7 @@ class Coalescing(KernelProbe):
         if not used or not least or used / least <= WASTE:
             return None
         ratio = used / least
-        line = worst_line(profile.lines, excess_sectors)
+        line = worst_access(profile.lines, excess_sectors, source)
         by_thread = [("threads_per_row", MORE), ("vector", LESS)]  # a vector of several accesses spreads each of them
         if (mean_access(kernel) or 0.0) <= NARROW:
             by_thread = [("vector", MORE), ("threads_per_row", MORE)]
@@ -69,18 +69,18 @@ class AccessWidth(KernelProbe):
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: a mean access of fewer than NARROW bytes for each thread, in a kernel that streams."""
         width = mean_access(kernel)
-        if width is None or width > NARROW or not streams(kernel, bound):
-            return None
+        if width is None or not 1 <= width <= NARROW or not streams(kernel, bound):
+            return None  # under a byte: few threads of a warp access, which `coalescing` is about
         fewer = max(width / WIDE, 0.25)
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({"issue": fewer, "L1": fewer, "latency": fewer}),
+            gain=kernel.gain(dict.fromkeys(("issue", "L1", LATENCY, CTA_LAUNCH), fewer)),  # also fewer threads
             cause=f"a thread moves {width:.0f} bytes with an access of at most {WIDE}",
             action="use wider vector accesses, up to 16 bytes each: fewer instructions, and more bytes in flight",
             evidence=(Measure(name="bytes of an access", value=width, limit=NARROW, unit="bytes"),),
             changes=moves(("vector", MORE), ("unroll", MORE)),
-            line=worst_line(profile.lines, lambda line: line.sectors or 0.0),
+            line=worst_access(profile.lines, lambda line: line.sectors or 0.0, source),
             pattern="vectorized load 128 bit copy atom",
         )
 
@@ -137,7 +137,7 @@ class L2Locality(KernelProbe):
             evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
             # fewer parts: each kernel of a row in parts reads it again
             changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), ("cluster", MORE), ("parts", LESS)),
-            line=worst_line(profile.lines, _read_sectors) or most_waited(profile.lines, "long_scoreboard"),
+            line=worst_access(profile.lines, _read_sectors, source) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )
 
@@ -192,7 +192,7 @@ class RepeatedReads(KernelProbe):
             changes=moves(
                 ("tile", MORE), ("thread_tile", MORE), ("kept", MORE), ("filters", MORE), ("rows", MORE), ("mma", MORE)
             ),
-            line=worst_line(profile.lines, lambda line: (line.wavefronts if shared else line.sectors) or 0.0),
+            line=worst_access(profile.lines, lambda line: (line.wavefronts if shared else line.sectors) or 0.0, source),
             pattern="shared memory tile cp.async copy",
         )
 

@@ -12,6 +12,7 @@ from workbench.errors import ProgramError
 from workbench.landscapes import Landscape, Row
 from workbench.landscapes.keys import KEPT, all_settings, distance, strip_settings
 from workbench.language import OPERATIONS, Call, Program, Stage, format_program, parse
+from workbench.language.operation import Setting
 from workbench.records import Move, Version
 from workbench.records.advice import Direction
 
@@ -23,16 +24,27 @@ Step = tuple[str, str]  # the programs before and after it
 
 
 def find_neighbours(place: Landscape, program: str) -> tuple[Neighbour, ...]:
-    """The measured rows that differ from a program in one setting: (row, setting, the program's value, the row's),
-    nearest values first.
+    """The measured rows that differ from a program in one setting, by a step that advice takes: (row, setting, the
+    program's value, the row's), nearest values first. A setting that is not written has its default.
     """
-    own, what = _settings(program), strip_settings(program)
-    found = []
+    what, found = strip_settings(program), []
     for row in place.correct:
-        if strip_settings(row.program) == what and len(changed := _changed(own, _settings(row.program))) == 1:
-            ((name, (old, new)),) = changed.items()
+        if strip_settings(row.program) == what and (step := _find_change(program, row.program)) is not None:
+            name, old, new = step
+            if _skips(program, name, old, new):
+                continue
             found.append((distance({name: old}, {name: new}), row.program, (row, name, old, new)))
     return tuple(item for _, _, item in sorted(found, key=lambda item: item[:2]))
+
+
+def _skips(program: str, name: str, old: Value, new: Value) -> bool:
+    """Whether a setting with one number has a value between two others, beyond 1, to which advice would go first."""
+    setting, _, at = name.partition(" ")
+    known = OPERATIONS[parse(program).stages[int(at or 1) - 1].operation.name].setting(setting)
+    if known is None or max(len(old), len(new)) != 1:
+        return False
+    low, high = sorted(map(_size, (old, new)))
+    return any(max(low, 1) < _size(value) < high for value in _list_values(known) if len(value) == 1)
 
 
 def choose_moved(near: Iterable[Neighbour], wanted: Iterable[Move]) -> Row | None:
@@ -50,13 +62,25 @@ def _settings(program: str) -> dict[str, Value]:
     return all_settings(program)
 
 
-def _changed(old: dict[str, Value], new: dict[str, Value]) -> dict[str, tuple[Value, Value]]:
-    """The settings that differ, with both values."""
-    return {
-        name: (old.get(name, ABSENT), new.get(name, ABSENT))
-        for name in {*old, *new}
-        if old.get(name, ABSENT) != new.get(name, ABSENT)
-    }
+def _differing(before: str, after: str) -> set[str]:
+    """The settings that two programs write differently."""
+    old, new = _settings(before), _settings(after)
+    return {name for name in {*old, *new} if old.get(name) != new.get(name)}
+
+
+def _changed(before: str, after: str) -> dict[str, tuple[Value, Value]]:
+    """The settings that differ, with both values. One that is not written has its default."""
+    found = {}
+    for name in sorted(_differing(before, after)):
+        old, new = (_value(text, name) for text in (before, after))
+        if old != new:
+            found[name] = (old, new)
+    return found
+
+
+def _value(program: str, name: str) -> Value:
+    found = _settings(program).get(name)
+    return find_default(program, name) if found is None else found
 
 
 def goes(move: Move, old: Value, new: Value) -> bool:
@@ -71,8 +95,7 @@ def goes(move: Move, old: Value, new: Value) -> bool:
 
 def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
     """Whether two programs differ in settings alone, and each of these goes the way of one of the moves."""
-    changed = _changed(_settings(before), _settings(after))
-    wanted = tuple(moves)
+    changed, wanted = _changed(before, after), tuple(moves)
     return (
         bool(changed)
         and strip_settings(before) == strip_settings(after)
@@ -150,7 +173,7 @@ def extends_failed_step(steps: Iterable[Step], move: Move, program: str) -> bool
         values = first[1], first[2], second[2]
         if move.direction != "other":
             ways = [move]
-        else:  # what an absent setting is cannot be told here, so it has no direction
+        else:  # a setting without a default has no direction
             ways = [] if ABSENT in values else [dataclasses.replace(move, direction=way) for way in WAYS]
         if any(goes(way, *values[:2]) and goes(way, *values[1:]) for way in ways):
             return True
@@ -159,11 +182,9 @@ def extends_failed_step(steps: Iterable[Step], move: Move, program: str) -> bool
 
 def _find_change(before: str, after: str) -> tuple[str, Value, Value] | None:
     """The one setting in which two programs differ, with both values; None if they differ in more or in none."""
-    changed = _changed(_settings(before), _settings(after))
-    if len(changed) != 1 or strip_settings(before) != strip_settings(after):
+    if len(_differing(before, after)) != 1 or strip_settings(before) != strip_settings(after):
         return None
-    ((name, (old, new)),) = changed.items()
-    return name, old, new
+    return next(((name, old, new) for name, (old, new) in _changed(before, after).items()), None)
 
 
 def map_programs(versions: Iterable[Version]) -> dict[str, Version]:
@@ -184,8 +205,8 @@ def _variants(program: Program, move: Move) -> list[str]:
         if setting is None:
             continue
         here = next((call.positional for call in stage.settings if call.name == move.setting), ABSENT)
-        values: list[Value] = [value if isinstance(value, tuple) else (value,) for value in setting.values]
-        default = _find_default(program, number, move.setting, values)
+        values = _list_values(setting)
+        default = _find_default(_with(program, number, _stage_with(stage, move.setting, ABSENT)), number, move.setting)
         start = default if here == ABSENT else here
         for value in [*values, ABSENT]:
             if value == here or not goes(move, start, default if value == ABSENT else value):
@@ -200,14 +221,33 @@ def _variants(program: Program, move: Move) -> list[str]:
     return [text for _, _, text in sorted(found.values())]
 
 
-def _find_default(program: Program, number: int, name: str, values: Iterable[Value]) -> Value:
-    """The value that a stage has without the setting: the one that gives the same code; ABSENT if none does."""
+def find_default(program: str, name: str) -> Value:
+    """The value that a program has without a setting, which is named as in `all_settings`; ABSENT if it has none."""
+    setting, _, at = name.partition(" ")
+    parsed, number = parse(program), int(at or 1) - 1
+    return _find_default(_with(parsed, number, _stage_with(parsed.stages[number], setting, ABSENT)), number, setting)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _find_default(program: Program, number: int, name: str) -> Value:
+    """The one value of a setting with which a stage that lacks it gives the same code; ABSENT if there is none, or if
+    several give it: then the setting changes nothing here.
+    """
+    stage = program.stages[number]
+    setting = OPERATIONS[stage.operation.name].setting(name)
+    without = _key(format_program(program))
+    if setting is None or without is None:
+        return ABSENT
     texts = {
-        value: format_program(_with(program, number, _stage_with(program.stages[number], name, value)))
-        for value in (*values, ABSENT)
+        value: format_program(_with(program, number, _stage_with(stage, name, value)))
+        for value in _list_values(setting)
     }
-    without = _key(texts.pop(ABSENT))
-    return next((value for value, text in texts.items() if without is not None and _key(text) == without), ABSENT)
+    same = [value for value, text in texts.items() if _key(text) == without]
+    return same[0] if len(same) == 1 else ABSENT
+
+
+def _list_values(setting: Setting) -> list[Value]:
+    return [value if isinstance(value, tuple) else (value,) for value in setting.values]
 
 
 def _key(text: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, excess_wavefronts, most_waited, moves, worst_line
+from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, excess_wavefronts, most_waited, moves, worst_access
 from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
@@ -35,8 +35,8 @@ class BankConflicts(KernelProbe):
             cause=f"accesses to shared memory take {ratio:.1f}x the wavefronts that their bytes need",
             action="swizzle the shared-memory layout, or pad its rows: a warp's accesses fall on different banks",
             evidence=(Measure(name="wavefronts over the least", value=ratio, limit=CONFLICTS, unit="x"),),
-            changes=moves(("swizzle", MORE), ("tile", OTHER), ("vector", OTHER)),
-            line=worst_line(profile.lines, excess_wavefronts),
+            changes=moves(("stages", MORE), ("tile", OTHER), ("vector", OTHER)),  # stages are swizzled
+            line=worst_access(profile.lines, excess_wavefronts, source),
             pattern="swizzled shared memory layout atom",
         )
 

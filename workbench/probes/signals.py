@@ -1,6 +1,7 @@
 """How busy a kernel keeps each resource of the GPU, from counts and a time; the same for every source of a profile.
 
     busy[resource]   the least seconds that the resource needs for the kernel's counts, over the kernel's seconds
+    CTA launch       the time model's seconds to start the grid's CTAs, one after another
     latency          the rest: what the k-norm of the busy resources leaves of the time (analysis/time_model/terms.py)
 
 A resource near 1 limits the kernel. If none is, warps wait: for memory, for barriers, or because there are too few.
@@ -8,6 +9,7 @@ A resource near 1 limits the kernel. If none is, warps wait: for memory, for bar
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +21,7 @@ from workbench.analysis.time_model.terms import LANES, SCHEDULERS, dram_rate
 from workbench.records import KernelMetrics, Profile, record
 
 LATENCY = "latency"
+CTA_LAUNCH = "CTA launch"
 WARPGROUPS = re.compile(r"warpgroup|wgmma")
 MEMORY = ("DRAM", "L2", "L1", "shared memory")
 COMPUTE = ("tensor cores", "fp32", "issue")
@@ -44,8 +47,9 @@ class Signals:
 
     @property
     def busiest(self) -> tuple[str, float]:
-        """The busiest resource and its share; latency does not count."""
-        return max(((name, part) for name, part in self.busy.items() if name != LATENCY), key=lambda item: item[1])
+        """The busiest resource and its share; latency and the launch of CTAs do not count."""
+        units = (item for item in self.busy.items() if item[0] not in (LATENCY, CTA_LAUNCH))
+        return max(units, key=lambda item: item[1])
 
     @property
     def waiting(self) -> float:
@@ -106,6 +110,7 @@ def _busy(kernel: KernelMetrics, seconds: float, device: Device) -> dict[str, fl
         "tensor cores": tensor / seconds,
         "fp32": single / (2 * LANES) / cycles,
         "issue": (kernel.warp_instructions or 0.0) / SCHEDULERS / cycles,
+        CTA_LAUNCH: math.prod(kernel.grid) * fitted_model().constants.cta_s / seconds,
     }
     found = {name: min(part, 1.0) for name, part in found.items()}
     norm = fitted_model().constants.norm

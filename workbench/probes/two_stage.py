@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.probes.signals import COMPUTE, MEMORY, Signals
+from workbench.probes.signals import COMPUTE, CTA_LAUNCH, MEMORY, Signals
 from workbench.records import Bottleneck, Bound
 
 SATURATED = 0.6  # a resource that is busy for this share of the time limits the kernel (inferred)
@@ -29,6 +29,8 @@ def classify_profile(kernels: Sequence[Signals]) -> Bottleneck:
     longest = max(kernels, key=lambda kernel: kernel.seconds)
     memory = max(longest.busy[name] for name in MEMORY)
     compute = max(longest.busy[name] for name in COMPUTE)
+    if longest.busy[CTA_LAUNCH] >= max(longest.busy.values()):
+        return "CTA launch"
     if max(memory, compute) < SATURATED:
         return "latency"
     if min(memory, compute) >= SATURATED:
@@ -43,6 +45,8 @@ def choose_class(analytic: Bottleneck, measured: Bottleneck) -> tuple[Bottleneck
             f"the problem is limited by {analytic}, this kernel keeps {_units(measured)} busiest: "
             f"the problem's own limit decides which probes are asked"
         )
+    if measured == "CTA launch":
+        return analytic, "its many CTAs take longer to start than to work"
     if measured == "latency":
         return analytic, f"no unit is busy for {SATURATED:.0%} of the time: warps wait"
     return (measured if analytic == "mixed" else analytic), ""
@@ -55,4 +59,6 @@ def _units(bottleneck: Bottleneck) -> str:
 def select_classes(chosen: Bottleneck, measured: Bottleneck) -> frozenset[str]:
     """The classes whose probes are asked: the chosen one, both if it is mixed, and latency where warps wait."""
     found = {"memory", "compute"} if chosen == "mixed" else {chosen}
-    return frozenset(found | ({"latency"} if measured in ("latency", "mixed") or chosen == "latency" else set()))
+    return frozenset(
+        found | ({"latency"} if measured in ("latency", "mixed", "CTA launch") or chosen == "latency" else set())
+    )

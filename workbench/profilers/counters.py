@@ -253,13 +253,20 @@ def _counted_metrics(launch: Launch, build: KernelBuild | None, device: Device) 
         l2_hit_rate=launch.l2.hit_rate if launch.l2 is not None else None,
         waves=math.prod(launch.grid) / (device.sms * max(resident.blocks, 1)),
         l1_requests=float(total.global_requests),
-        l1_ideal_bytes=32.0 * total.global_ideal_sectors,
+        l1_ideal_bytes=sum(map(ideal_bytes, launch.lines or (total,))),
         shared_ideal_wavefronts=float(total.shared_ideal_wavefronts),
         tensor_flops=tuple((dtype, float(flops)) for dtype, flops in launch.tensor_flops),
         async_copies=any(name == "async copy" for name, _ in launch.classes),
         cluster=math.prod(launch.cluster),
         integer_share=_integer_share(launch),
     )
+
+
+def ideal_bytes(counts: LineCounts) -> float:
+    """The bytes of global memory that a line's warps ask for. What several threads ask for at once counts by sectors,
+    so that it counts once; a sector of which a lone thread takes a part counts by that part.
+    """
+    return float(min(counts.global_read_bytes + counts.global_write_bytes, 32 * counts.global_ideal_sectors))
 
 
 def _integer_share(launch: Launch) -> float | None:
@@ -301,7 +308,7 @@ def _add_memory(line: LineProfile, counts: LineCounts | None) -> LineProfile:
     if counts is None:
         return line
     if counts.global_requests:
-        line = replace(line, sectors=float(counts.global_sectors), ideal_sectors=float(counts.global_ideal_sectors))
+        line = replace(line, sectors=float(counts.global_sectors), ideal_sectors=ideal_bytes(counts) / 32)
     if counts.shared_requests:
         line = replace(
             line,

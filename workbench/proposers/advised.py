@@ -94,6 +94,7 @@ def describe_reason(advice: Advice) -> str:
     expected = directives.expected_gain(advice)
     hope = f"expect {expected:.2f}x, " if expected is not None else ""
     return (
-        f"probe {advice.probe}: {advice.cause}{evidence}; {hope}at most {advice.gain:.2f}x; elsewhere "
+        f"probe {advice.probe}: {advice.cause}{evidence}; {hope}about {advice.gain:.2f}x without this cost; "
+        f"elsewhere "
         f"{directives.describe_gains(advice)}"
     )

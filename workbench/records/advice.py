@@ -7,7 +7,7 @@ from typing import Literal
 from workbench.records.base import Provenance, record
 
 Severity = Literal["high", "medium", "low"]
-Bottleneck = Literal["memory", "compute", "latency", "mixed"]
+Bottleneck = Literal["memory", "compute", "latency", "mixed", "CTA launch"]
 Direction = Literal["more", "less", "other"]
 
 
@@ -42,7 +42,7 @@ class Advice:
     evidence: tuple[Measure, ...] = ()
     moves: tuple[Move, ...] = ()  # the change as settings of a program, most promising first
     pattern: str = ""  # what code search is asked for an example
-    # at most so many times faster without this cost, from the shares of the time; never above the room to the bound
+    # so many times faster without this cost alone, by the shares of the time; never above the room to the bound
     gain: float = 1.0
     hit_rate: float | None = None  # how often such advice helped in landscapes; None = not calibrated
     mean_gain: float | None = None  # the speed-up of the advised change there, in the mean

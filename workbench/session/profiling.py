@@ -133,7 +133,8 @@ class Diagnosing:
             found = self.find_known(version)
         if found is None:
             trial = version.trials[-1]
-            why = trial.verdict.failure.message if trial.verdict.failure else trial.outcome.full_note
+            failure = trial.verdict.failure
+            why = "; ".join(filter(None, (failure.message, failure.hint))) if failure else trial.outcome.full_note
             raise UserError(f"v{version.number} has no profile to diagnose: {why or 'no kernel of it has a time'}")
         return found
 

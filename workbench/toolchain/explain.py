@@ -9,6 +9,7 @@ from types import TracebackType
 from workbench.records import Failure, Stage
 
 NEEDS_ARCH = "needs_arch"  # the kind of a failure that a newer architecture cures
+_OTHER_ARCH = re.compile(r"expects arch to be (sm_\w+), but got (sm_\w+)")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DETAIL_LENGTH = 10_000
 _PACKAGE_FOLDER = re.compile(
@@ -144,6 +145,8 @@ def explain_error(error: BaseException, source_file: str, stage: Stage = "run") 
 
 def _classify(name: str, text: str, compiling: bool) -> tuple[str, str, str]:
     """(kind, message, hint) of an exception by its class name and text; a compiler's report comes before our table."""
+    if found := _OTHER_ARCH.search(text):
+        return NEEDS_ARCH, f"it needs {found[1]}, and is compiled for {found[2]}", f"give --arch {found[1]}"
     kind = _KINDS.get(name, "compile_error" if compiling else "exception")
     hint = ""
     for pattern, slug, advice in _HINTS:

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+import re
 import secrets
 import signal
 import stat
@@ -36,6 +37,9 @@ SPARE_BYTES = 1 << 30  # on disk, for compiled kernels and caches
 OUTPUT_CHARACTERS = 100_000
 WAITING = 5  # seconds that may pass per second of CPU time
 INSTALLATION = "the last line names what failed in the worker; if it is a missing module, install the workbench again"
+COMPILER = "/nvidia_cutlass_dsl/"  # CuTe DSL's folder
+FRAME = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)  # as Python's faulthandler prints it
+UNCOMPILED = "the compiler has no message for it; mostly a tile, a layout or a copy does not divide what it splits"
 TOO_MUCH = "an endless loop on the host or in the kernel, or far too much work"
 
 
@@ -211,7 +215,17 @@ def end_failure(job: Job, end: Json) -> Failure | None:
     if how == "signal":
         number = end["signal"]
         name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
-        return Failure(stage="run", kind="signal", message=f"the candidate's process died of {name}")
+        return _describe_crash(name, str(end.get("output", "")))
     if how == "killed":
         return Failure(stage="run", kind="killed", message="the candidate's process was killed")
     return _early_exit(end) if end.get("code") else None
+
+
+def _describe_crash(name: str, output: str) -> Failure:
+    """The failure of a process that died of a signal, with the candidate's last line if its output has a traceback."""
+    frames = FRAME.findall(output.partition("Fatal Python error: ")[2])  # the last call first
+    line = next((int(number) for file, number in frames if file.endswith("/scratch/candidate.py")), None)
+    if line is not None and COMPILER in frames[0][0]:
+        message = f"the compiler of CuTe DSL ended its process ({name}) at this line"
+        return Failure(stage="compile", kind="signal", message=message, line=line, hint=UNCOMPILED)
+    return Failure(stage="run", kind="signal", message=f"the candidate's process died of {name}", line=line)

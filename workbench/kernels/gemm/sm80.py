@@ -23,7 +23,7 @@ def smem_layout(cfg: Static, rows, along_k):
     It is swizzled so that the 16-byte chunks of neighbouring rows fall into different banks.
     """
     width = dtype(cfg.stored).width
-    length = min(cfg.tile_k if along_k else rows, 1024 // width)
+    length = math.gcd(cfg.tile_k if along_k else rows, 1024 // width)
     bits = min(3, int(math.log2(length * width // 128)))
     base = int(math.log2(128 // width))
     if along_k:
@@ -46,7 +46,7 @@ def tiled_copy(cfg: Static, rows, along_k, width):
     else:
         operation = cute.nvgpu.CopyUniversalOp()
     atom = cute.make_copy_atom(operation, dtype(cfg.stored), num_bits_per_copy=width)
-    across = min(cfg.threads, (cfg.tile_k if along_k else rows) // vector)
+    across = math.gcd(cfg.threads, (cfg.tile_k if along_k else rows) // vector)
     if along_k:
         threads = cute.make_layout((cfg.threads // across, across), stride=(across, 1))
         values = cute.make_layout((1, vector))

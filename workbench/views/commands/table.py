@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NoReturn
 
@@ -58,8 +59,21 @@ class Argument:
 
     def is_given(self, arguments: argparse.Namespace) -> bool:
         """Whether the parsed value differs from the default."""
-        default = list(self.default) if isinstance(self.default, tuple) else self.default
-        return bool(getattr(arguments, self.destination) != default)
+        value = getattr(arguments, self.destination)
+        if self.action == "store_true":
+            return bool(value)
+        return bool(value != (list(self.default) if isinstance(self.default, tuple) else self.default))
+
+    def write(self, arguments: argparse.Namespace) -> tuple[str, ...]:
+        """The words of a command that give an option the same value again; none for its default."""
+        if not self.is_given(arguments):
+            return ()
+        value = getattr(arguments, self.destination)
+        if self.action == "store_true":
+            return (self.flags[0],)
+        values = value if self.action == "append" else [value]
+        words = ("=".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in values)
+        return tuple(itertools.chain.from_iterable((self.flags[0], word) for word in words))
 
     def only_in(self, place: Place) -> Argument:
         """A copy of the argument that exists only in one place."""

@@ -60,7 +60,7 @@ def advice_view(
         "cause": advice.cause,
         "action": f"{advice.action} ({diagnosis.describe_sets(move)})" if move.sets else advice.action,
         "evidence": directives.describe_evidence(advice),
-        "gain": f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}",
+        "gain": f"{directives.describe_gain(advice, found.room)}; elsewhere {directives.describe_gains(advice)}",
         "code": f"line {place[0]}: {place[1]}" if place else "",
         "way": "apply" if move.sets or has_model else by_hand,
     }

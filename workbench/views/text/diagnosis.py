@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -54,7 +55,7 @@ def diagnosis_report(
     candidate = version.proposal.candidate
     head = _head(version, found, find_faster(version, versions))
     shown = () if found.exhausted else found.advice
-    blocks = [_Block(number, advice, candidate, way(advice)) for number, advice in enumerate(shown, 1)]
+    blocks = [_Block(number, advice, found.room, candidate, way(advice)) for number, advice in enumerate(shown, 1)]
     skipped = _skipped(found)
     told = rules_block(rules) if rules and not found.exhausted else MimeBundle("")
     parts = [*head, *(block.text() for block in blocks), *filter(None, (told.text, skipped))]
@@ -92,14 +93,15 @@ def session_way(version: Version, versions: Sequence[Version], command: str, *, 
     return say
 
 
-def file_way(version: Version, problem: str) -> Way:
-    """How to make the change of an advice for a candidate on the command line."""
+def file_way(version: Version, problem: str, options: Sequence[str] = ()) -> Way:
+    """How to make the change of an advice for a candidate on the command line, with the options of its problem."""
+    ending = "".join(f" {shlex.quote(word)}" for word in options)
 
     def say(advice: Advice) -> Change:
         found = find_move(version, advice)
         if not found.program:
             return Change("; ".join(filter(None, (found.passed, "by hand, in the file"))))
-        return Change(f'cutegen test {problem} "{found.program}"', describe_sets(found))
+        return Change(f'cutegen test {shlex.quote(problem)} "{found.program}"{ending}', describe_sets(found))
 
     return say
 
@@ -236,13 +238,13 @@ def _skipped(found: Diagnosis) -> str:
 class _Block:
     """One advice."""
 
-    def __init__(self, number: int, advice: Advice, candidate: Candidate, change: Change) -> None:
+    def __init__(self, number: int, advice: Advice, room: float | None, candidate: Candidate, change: Change) -> None:
         self.number, self.advice = number, advice
         self.place = directives.locate(advice, candidate.source)
         self.example = search.find_example(advice.pattern) if number <= MOST_EXAMPLES else None
         self.rows = [
             ("change", describe_change(advice, candidate)),
-            ("gain", f"at most {advice.gain:.2f}x here; elsewhere {directives.describe_gains(advice)}"),
+            ("gain", f"{directives.describe_gain(advice, room)}; elsewhere {directives.describe_gains(advice)}"),
             *([("made in", change.made)] if change.made else []),
             *([("sets", change.sets)] if change.sets else []),
             ("make it", change.way),

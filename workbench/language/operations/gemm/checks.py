@@ -17,6 +17,7 @@ FEW = 128
 # them was the fastest
 WRITTEN = 4096
 MMA_TYPES = ("f16", "bf16", "tf32")
+HALVES = ("f16", "bf16")  # of 2 bytes
 STAGES = (2, 3, 4, 5)
 
 Tile = tuple[int, int, int]
@@ -138,6 +139,9 @@ def _check_stages(stage: Stage) -> list[Rejection]:
                 legal="n a multiple of 32; k 16, 32 or 64",
             )
         )
+    elif isinstance(tile, tuple) and len(tile) == 3 and mma in HALVES and tile[2] == 16 and (tile[0] | tile[1]) % 64:
+        reason = "with stages, 128 threads copy 16 bytes each, which are 64 rows of 16 elements"
+        found.append(_reject_tile(tile, reason, "k 32 or 64, or m and n multiples of 64"))
     return found
 
 
@@ -154,7 +158,7 @@ def _check_mma_tile(tile: object, mma: object) -> list[Rejection]:
 def shared_bytes(stage: Stage, tile: Tile) -> int:
     """Shared memory of a CTA without a schedule: both tiles, their rows padded where they are not swizzled."""
     (m, n, k), mma, stages = tile, setting(stage, "mma"), setting(stage, "stages")
-    size = 2 if mma in ("f16", "bf16") else 4
+    size = 2 if mma in HALVES else 4
     if stages is not None:
         return (m + n) * k * size * (stages if isinstance(stages, int) else 1)
     pad = 16 // size if mma is not None else 1
