@@ -244,7 +244,8 @@ class Planner(Proposer):
             program=lambda rung: write_program(found, rung, ask.arch),
             alone=lambda place, part: _source_alone(ask, found, place, part),
         )
-        rungs = go_on(ask, found, climb_exceeded(ask, found, rungs, texts))
+        whole = climb_exceeded(ask, found, rungs, texts)
+        rungs = go_on(ask, found, whole)
         asked = read_words(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(
@@ -263,7 +264,7 @@ class Planner(Proposer):
             yield item
             if isinstance(item, Proposal):
                 return
-        yield from _leave_ladder(ask, found, rungs, advised)
+        yield from _leave_ladder(ask, found, whole, advised)
 
     def _climb(
         self, ask: Ask, found: Computation, rungs: tuple[Rung, ...], ordered: tuple[Rung, ...]
