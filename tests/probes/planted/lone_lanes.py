@@ -1,4 +1,4 @@
-"""Sum of each row. Slow: one lane of each warp reads a whole row, element by element, and the other lanes do nothing."""
+"""Sum of each row. Slow: one lane of each warp reads a whole row by elements, and the other lanes do nothing."""
 
 import cutlass
 import torch
