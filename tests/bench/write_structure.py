@@ -252,14 +252,14 @@ def scale_text(found: dict[str, Any]) -> str:
 def ratio_text(found: dict[str, Any]) -> str:
     """How many times longer the networks train than the rules."""
     said = []
-    for method in ("GIN", "self-explaining"):
+    for name, method in (("the GIN", "GIN"), ("the self-explaining network", "self-explaining")):
         times = [one[method]["seconds"] / one["rules"]["seconds"] for one in found["summary"].values()]
         better = sum(one["rules"]["accuracy"] >= one[method]["accuracy"] for one in found["summary"].values())
         said.append(
-            f"{method}: {min(times):.1f} to {max(times):.1f} times as long as the rules, which are as accurate or more "
-            f"in {better} of {len(times)} sets"
+            f"One fit of {name} takes {min(times):.1f} to {max(times):.1f} times as long as one of the rules, which are "
+            f"as accurate or more in {better} of {len(times)} sets."
         )
-    return f"One fit of a network takes, by set ({'; '.join(said)})."
+    return " ".join(said)
 
 
 def page() -> str:
