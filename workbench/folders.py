@@ -45,7 +45,7 @@ def write_once(path: Path, text: str) -> None:
 
 
 def take_lock(path: Path, what: str) -> TextIO:
-    """A file that this process holds until it is closed; it says who that is. Raises `UserError` if another one does."""
+    """A file that this process holds until it is closed, and which says so. Raises `UserError` if another one does."""
     import fcntl
 
     if path.is_symlink():
