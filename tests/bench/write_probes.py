@@ -33,7 +33,8 @@ device's ridge, and by the units that the kernel keeps busy. Where one says memo
 problem's own limit holds, and a sentence says so. Then the probes of that class look at the profile, each at \
 one question. An advice has a severity, a cause, the line, the measures with the limits that they pass, what to \
 change, and about how much faster the call would be without this cost alone; that is never more than the bound \
-leaves. A change may take away other costs too: the table says how often it gained more. Where the time is within 5 % of the attainable bound, the answer is "nothing to gain here".
+leaves. A change may take away other costs too: the table says how often it gained more. Where the time is within \
+5 % of the attainable bound, the answer is "nothing to gain here".
 
 **Making the change.** `--apply PROBE` (or its number) makes a version. A program in muCUTLASS gets one advised \
 setting, and keeps the others as they are written: `change` names the settings that are such a change, `sets` the \
@@ -123,8 +124,8 @@ def write_page() -> str:
             "(`results/probes.json`, `tests/bench/calibrate_probes.py`). *advised*: rows with this advice; *fires*: "
             "those with a measured row that makes the first advised change; *hits*: where it made the program at least "
             f"{found['hit']} times as fast; *mean gain*: the geometric mean of all of them; *held-out error*: the mean "
-            "distance of a problem's hit rate from that of all others; *gained more*: changes that gained more than the "
-            "advice takes this cost to be; *high on fastest*: advice of high severity on "
+            "distance of a problem's hit rate from that of all others; *gained more*: changes that gained more than "
+            "the advice takes this cost to be; *high on fastest*: advice of high severity on "
             "rows within 5 % of a landscape's best. A dash: no row was measured, and the advice is shown as "
             "\"not calibrated\".",
             describe_rates(found),

@@ -158,7 +158,7 @@ class SessionLog:
                 if target.exists() and target.read_text() != text:
                     raise UserError(f"{target} exists and differs; remove it or choose another name")
             for target, text in targets.items():
-                if form in exports.BENCHMARKS:
+                if form in exports.FOLDERS:
                     target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text)
         return next(iter(files.values()))

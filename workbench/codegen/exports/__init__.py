@@ -12,9 +12,11 @@ from workbench.codegen.module import WRITTEN_IN
 from workbench.errors import UserError
 from workbench.records import Facts, Problem, Version
 
-BENCHMARKS = ("flashinfer-bench", "sol-execbench")  # forms of several files
+BENCHMARKS = ("flashinfer-bench", "sol-execbench")
+AHEAD = "ahead-of-time"
+FOLDERS = (AHEAD, *BENCHMARKS)  # forms of several files
 UNTESTED = "was only tested at {}; leave this check out if the kernel takes others"
-FORMS = ("kernelbench", "custom-op", *BENCHMARKS)
+FORMS = ("kernelbench", "custom-op", *FOLDERS)
 
 
 def add_times(source: str, times: str) -> str:
@@ -87,6 +89,10 @@ def write(
         from workbench.codegen.exports.custom_op import write_custom_op  # late: libcst
 
         return {"": write_custom_op(source, problem, facts, gradient)}
+    if form == AHEAD:
+        from workbench.codegen.exports.ahead import write_ahead
+
+        return write_ahead(source, problem)
     if form in BENCHMARKS:
         from workbench.codegen.exports.benchmarks import write_benchmark
 

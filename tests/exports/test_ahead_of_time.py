@@ -1,0 +1,109 @@
+"""`export --as ahead-of-time`: the folder's library is built and loaded, from Python and from C++, where nothing of the
+workbench can be imported. A launch needs a GPU; without one the loaded function checks its arguments up to that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running_exports import LINEAR
+
+from workbench.errors import UserError
+from workbench.session import Session
+
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "workbench":
+            raise ImportError(f"an exported file imports {name}")
+sys.meta_path.insert(0, Hidden())
+"""
+# The kernels are found in the library and know their arguments; nothing is compiled.
+LOAD = """
+import json, cutlass.cute as cute
+cute.compile = None
+import load, kernel
+assert "workbench" not in __import__("sys").modules
+names = json.load(open("kernels.json"))
+for place, name in names.items():
+    function = place.split()[0]
+    try:
+        load.library[name]()
+    except TypeError as error:
+        assert f"calling: `{function}(" in str(error), error
+    else:
+        raise AssertionError("it was called without arguments")
+import problem
+given = problem.get_init_inputs()
+model = load.ModelNew(*given)
+asked = []
+find = kernel.compiled.get
+kernel.compiled.get = lambda place, default=None: asked.append(find(place, default)) or asked[-1]
+try:
+    model(*problem.get_inputs())
+except Exception as error:
+    print(type(error).__name__, error)
+assert asked and all(isinstance(one, type(load.library[name])) for one in asked), asked
+"""
+
+
+def write(folder: Path, problem: str) -> Path:
+    with Session.create(problem, root=folder / "sessions") as session:
+        version = session.generate(test=False)
+        assert version is not None
+        session.export(version.number, folder / "out", form="ahead-of-time")
+    return folder / "out"
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    hidden = folder.parent / "hidden"
+    hidden.mkdir(exist_ok=True)
+    (hidden / "sitecustomize.py").write_text(HIDE)
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(hidden)}, capture_output=True, text=True, timeout=240
+    )
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("problem", ["linear.py", "softmax", "matmul"])
+def test_a_library_is_built_and_found_from_python_and_from_cpp(problem: str, tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("the library is linked by gcc")
+    if problem == "linear.py":
+        (tmp_path / problem).write_text(LINEAR)
+        problem = str(tmp_path / problem)
+    folder = write(tmp_path, problem)
+    built = run(folder, sys.executable, "build.py", "sm_90a")
+    assert built.returncode == 0, built.stderr[-2000:]
+    names = built.stdout.split()
+    assert names == list(json.loads((folder / "kernels.json").read_text()).values()) and names
+    loaded = run(folder, sys.executable, "-c", LOAD)
+    assert loaded.returncode == 0, loaded.stderr[-2000:]
+    flags = run(folder, sys.executable, "-m", "tvm_ffi.config", "--cxxflags", "--ldflags", "--libs").stdout.split()
+    library = run(folder, sys.executable, "-m", "tvm_ffi.config", "--libdir").stdout.strip()
+    made = run(folder, "g++", "load.cpp", *flags, f"-Wl,-rpath,{library}", "-o", "load")
+    assert made.returncode == 0, made.stderr[-2000:]
+    assert run(folder, "./load", "./kernels.so", *names).stdout.split() == names
+    assert run(folder, "./load", "./kernels.so", "none").returncode == 1
+
+
+def test_a_version_that_launches_otherwise_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "problem.py").write_text(LINEAR)
+    with Session.create(str(tmp_path / "problem.py"), root=tmp_path / "sessions") as session:
+        version = session.edit(LINEAR.replace("class Model(", "class ModelNew("), test=False)
+        with pytest.raises(UserError, match="launches its kernels in a way of its own"):
+            session.export(version.number, tmp_path / "out", form="ahead-of-time")
+
+
+def test_an_architecture_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "problem.py").write_text(LINEAR)
+    folder = write(tmp_path, str(tmp_path / "problem.py"))
+    asked = run(folder, sys.executable, "build.py")
+    assert asked.returncode == 1 and "python build.py\nARCH" in asked.stderr
