@@ -256,8 +256,8 @@ def ratio_text(found: dict[str, Any]) -> str:
         times = [one[method]["seconds"] / one["rules"]["seconds"] for one in found["summary"].values()]
         better = sum(one["rules"]["accuracy"] >= one[method]["accuracy"] for one in found["summary"].values())
         said.append(
-            f"One fit of {name} takes {min(times):.1f} to {max(times):.1f} times as long as one of the rules, which are "
-            f"as accurate or more in {better} of {len(times)} sets."
+            f"One fit of {name} takes {min(times):.1f} to {max(times):.1f} times as long as one of the rules, which "
+            f"are as accurate or more in {better} of {len(times)} sets."
         )
     return " ".join(said)
 
