@@ -19,7 +19,7 @@ CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-brows
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "browser_page" in getattr(item, "fixturenames", ()):
+        if {"browser", "browser_page"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.timeout(200))
 
