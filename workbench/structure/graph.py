@@ -177,7 +177,7 @@ def collect_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, Column]:
 
 
 def _stack_vectors(values: Sequence[object]) -> NDArray[numpy.float64] | None:
-    """The vectors of numbers that an attribute has, as rows, NaN where it is absent; None if any is not such a vector."""
+    """Vectors of numbers that an attribute has, as rows, NaN where it is absent; None if any is not such a vector."""
     given = {place: value for place, value in enumerate(values) if value is not None}
     if not all(isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1 for value in given.values()):
         return None
