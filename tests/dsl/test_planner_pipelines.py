@@ -141,6 +141,11 @@ def test_layers_that_repeat_change_together(arch: str, between: str, sizes: list
     assert len(legal[main[0]]) <= len(rungs) < 1 + sum(len(legal[places[0]]) - 1 for places in groups)
     assert {rung.parts[main[0]] for rung in rungs} == {*legal[main[0]]}
     assert any({*rung.changes} > {*main} for rung in rungs)
+    said = [f" and {len(places) - 1} like it: " for places in groups if len(places) > 1]
+    first = rungs[0].title
+    assert first.count("; ") == len(groups) - 1 and [first.count(one) for one in said] == [
+        said.count(one) for one in said
+    ]
     for rung in rungs:
         for places in groups:
             assert len({rung.parts[place] for place in places}) == 1

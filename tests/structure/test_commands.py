@@ -40,7 +40,9 @@ def test_a_program_has_kernels_that_are_like_it(run: Run) -> None:
     [
         ((), "one of the two"),
         (("missing.py",), "there is no file missing.py"),
+        (("softmax",), "there is no file softmax; give a file, or a muCUTLASS program"),
         (("nonsense(",), "neither a muCUTLASS program"),
+        (("softmx(x) .arch(sm_90a)",), "operation=softmx: no such operation; legal: softmax"),
         (("--session", "none"), "none"),
     ],
 )

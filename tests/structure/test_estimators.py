@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 from workbench.errors import UserError
 from workbench.structure import datasets, symbolic_model
 from workbench.structure.estimators import SymGraphClassifier, SymGraphNodeClassifier, nodes_of
-from workbench.structure.graph import Graph
+from workbench.structure.graph import Graph, read_graph
 from workbench.structure.master_tree import MasterTree
 from workbench.structure.vocabulary import RowCounts, Rows
 
@@ -326,3 +326,38 @@ def test_a_grid_search_and_a_pickle() -> None:
     again = pickle.loads(pickle.dumps(best.best_estimator_))
     assert best.best_score_ == 1 and (again.predict(RINGS) == LABELS).all()
     assert [str(rule) for rule in again.rules()] == [str(rule) for rule in best.best_estimator_.rules()]
+
+
+def test_vectors_of_networkx_are_columns_as_those_of_pytorch_geometric() -> None:
+    """`to_networkx` of PyTorch Geometric gives each node its row of `x` as a list."""
+    graph = nx.path_graph(3)
+    nx.set_node_attributes(graph, {0: [1.0, 0], 1: numpy.array([0.0, 2.0])}, "x")
+    nx.set_edge_attributes(graph, (1, 0.5), "bond")
+    read = read_graph(graph)
+    assert {name: values.tolist()[:2] for name, values in read.node_columns.items()} == {"x0": [1, 0], "x1": [0, 2]}
+    assert all(numpy.isnan(values[2]) for values in read.node_columns.values())
+    assert {name: values.tolist() for name, values in read.edge_columns.items()} == {
+        "bond0": [1, 1],
+        "bond1": [0.5] * 2,
+    }
+    for different in ([1.0], ["C", 1.0], "C", 1.0):
+        nx.set_node_attributes(graph, {2: different}, "x")
+        assert [values.dtype.kind for values in read_graph(graph).node_columns.values()] == ["U"]
+    nx.set_node_attributes(graph, {2: [numpy.inf, 1.0]}, "x")
+    with pytest.raises(UserError, match="x has an infinite value"):
+        read_graph(graph)
+
+
+def test_vectors_of_nodes_tell_graphs_apart() -> None:
+    graphs = [nx.cycle_graph(4) for _ in range(20)]
+    for number, graph in enumerate(graphs):
+        nx.set_node_attributes(graph, [1.0, float(number)], "x")
+    labels = [0] * 10 + [1] * 10
+    model = SymGraphClassifier(radii=(1,)).fit(graphs, labels)
+    assert model.score(graphs, labels) == 1 and "x1 of" in str(model.rules()[0])
+
+
+@pytest.mark.parametrize(("edges", "node"), [([(0, -2)], "-2"), ([(0, 7)], "7")])
+def test_the_node_that_is_out_of_range_is_named(edges: list[tuple[int, int]], node: str) -> None:
+    with pytest.raises(UserError, match=f"names node {node}, but nodes are 0 to 2"):
+        Graph.of(edges, size=3)

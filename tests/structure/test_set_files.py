@@ -41,11 +41,24 @@ def test_a_set_of_tudataset_is_read(tu: Path) -> None:
     assert other.edge_columns["label"].tolist() == ["2"]
 
 
+@pytest.mark.parametrize(("text", "edges"), [("", []), ("2, 1\n1, 3\n", [(0, 1), (0, 2)])])
+def test_a_set_without_edges_or_with_one_direction_of_them_is_read(
+    tu: Path, text: str, edges: list[tuple[int, int]]
+) -> None:
+    (tu / "TINY_edge_labels.txt").unlink()
+    (tu / "TINY_A.txt").write_text(text)
+    assert sorted(map(tuple, read_tu(tu).graphs[0].edges.tolist())) == edges
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("A", "1, 9\n9, 1\n", "names a node"),
         ("A", "1, x\n", "not a table of numbers"),
+        ("A", "1.5, 2\n", "has 1.5, which is no whole number"),
+        ("A", "1, 2\n4, 3\n", "line 2: an edge joins nodes of two graphs"),
+        ("graph_labels", "0.2\n0.7\n", "has 0.2, which is no whole number"),
+        ("graph_labels", "nan\n1\n", "has nan, which is no whole number"),
         ("graph_indicator", "1\n1\n1\n3\n3\n3\n", "does not name graphs 1 to 2"),
         ("node_labels", "0\n", "another number of lines"),
         ("graph_labels", None, "is missing"),
@@ -101,3 +114,25 @@ def test_a_table_of_molecules_is_read_and_a_nitro_group_is_found(tmp_path: Path)
     with pytest.raises(UserError, match="no columns y and smiles"):
         read_molecules(path, label="y")
     assert numpy.bincount(found.labels).tolist() == [16, 16]
+
+
+def test_each_molecule_keeps_its_own_label(tmp_path: Path) -> None:
+    """Lines with no label, or with too few values, are left out with their molecule. The file begins with a mark."""
+    path = tmp_path / "set.csv"
+    lines = ["smiles,p_np", "CCO,", "C,1", "CC,0.5", "CCCC", ",1", "CCC,0"]
+    path.write_text("\n".join(lines), encoding="utf-8-sig")
+    found, left = read_molecules(path)
+    assert [(graph.size, label) for graph, label in zip(found.graphs, found.labels, strict=True)] == [(1, 1), (3, 0)]
+    assert left[:3] == (
+        "line 2: there is no label",
+        "line 4: the label '0.5' is no whole number",
+        "line 5: there is no label",
+    )
+    assert left[3].startswith("line 6: ")
+
+
+def test_what_is_no_table_of_molecules_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary.csv").write_bytes(bytes(range(128, 250)))
+    for name in ("binary.csv", "missing.csv", "."):
+        with pytest.raises(UserError, match="cannot be read as a CSV file"):
+            read_molecules(tmp_path / name)

@@ -201,7 +201,7 @@ def find_alike(arguments: argparse.Namespace) -> int:
         path = Path(arguments.candidate)
         is_file = "\n" not in arguments.candidate and "(" not in arguments.candidate and path.is_file()
         text = path.read_text(encoding="utf-8", errors="replace") if is_file else arguments.candidate
-        if not is_file and path.suffix == ".py":
+        if not is_file and (path.suffix == ".py" or "(" not in arguments.candidate):
             raise UserError(f"there is no file {path}; give a file, or a muCUTLASS program in quotes")
         shown = alike_page(sketch_text(text, path.name if is_file else "the program"))
     else:

@@ -63,7 +63,9 @@ class Graph:
         least = int(pairs.max()) + 1 if len(pairs) else 0
         size = least if size is None else size
         if len(pairs) and (least > size or int(pairs.min()) < 0):
-            raise UserError(f"an edge names node {max(least - 1, -int(pairs.min()))}, but nodes are 0 to {size - 1}")
+            wrong = int(pairs.min()) if int(pairs.min()) < 0 else least - 1
+            known = f"nodes are 0 to {size - 1}" if size > 0 else "there are no nodes"
+            raise UserError(f"an edge names node {wrong}, but {known}")
         return cls(
             size=size,
             edges=numpy.ascontiguousarray(pairs),
@@ -140,7 +142,9 @@ def read_graph(given: object) -> Graph:
 
 
 def from_networkx(graph: networkx.Graph) -> Graph:
-    """A networkx graph with its attributes. Numbers stay numbers, other values become text; absent is NaN or ""."""
+    """A networkx graph with its attributes. Numbers stay numbers, vectors of numbers become a column for each place,
+    other values become text; absent is NaN or "".
+    """
     numbers = {node: number for number, node in enumerate(graph.nodes)}
     pairs = [(numbers[one], numbers[other]) for one, other in graph.edges()]
     return Graph(
@@ -154,16 +158,39 @@ def from_networkx(graph: networkx.Graph) -> Graph:
 
 
 def collect_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, Column]:
-    """Columns of rows that each name their attributes. A column is text if any of its values is not a number."""
+    """Columns of rows that each name their attributes. A column is text if any of its values is not a number.
+
+    Vectors of numbers, all of one length, are columns name0, name1, ... as those of PyTorch Geometric.
+    """
     found: dict[str, Column] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
-        if all(value is None or isinstance(value, (int, float, numpy.number)) for value in values):
+        matrix = _stack_vectors(values)
+        if matrix is not None:
+            found |= _split_matrix(matrix, name, len(rows))
+        elif all(value is None or isinstance(value, (int, float, numpy.number)) for value in values):
             numbers = [numpy.nan if value is None else float(value) for value in values]  # type: ignore[arg-type]
             found[name] = check_finite(name, numpy.array(numbers, dtype=numpy.float64))
         else:
             found[name] = numpy.array(["" if value is None else str(value) for value in values], dtype=numpy.str_)
     return found
+
+
+def _stack_vectors(values: Sequence[object]) -> NDArray[numpy.float64] | None:
+    """Vectors of numbers that an attribute has, as rows, NaN where it is absent; None if any is not such a vector."""
+    given = {place: value for place, value in enumerate(values) if value is not None}
+    if not all(isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1 for value in given.values()):
+        return None
+    vectors = {place: numpy.atleast_1d(numpy.array(value, dtype=object)) for place, value in given.items()}
+    lengths = {vector.shape for vector in vectors.values()}
+    if len(lengths) != 1 or len(shape := lengths.pop()) != 1:
+        return None
+    if not all(isinstance(one, (int, float, numpy.number)) for vector in vectors.values() for one in vector):
+        return None
+    matrix = numpy.full((len(values), *shape), numpy.nan)
+    for place, vector in vectors.items():
+        matrix[place] = vector.astype(numpy.float64)
+    return matrix
 
 
 def from_geometric(data: _GeometricData) -> Graph:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import warnings
 from pathlib import Path
 
 import numpy
@@ -32,13 +33,16 @@ def read_tu(folder: str | Path) -> GraphSet:
     if len(found) != 1:
         raise UserError(f"{folder} has {len(found)} files NAME_A.txt; unpack one set of TUDataset there")
     name = found[0].name.removesuffix("_A.txt")
-    pairs = _read(folder, name, "A", 2).astype(numpy.int64) - 1
-    owners = _read(folder, name, "graph_indicator", 1)[:, 0].astype(numpy.int64) - 1
-    raw = _read(folder, name, "graph_labels", 1)[:, 0].astype(numpy.int64)
+    pairs = _read_whole(folder, name, "A", 2) - 1
+    owners = _read_whole(folder, name, "graph_indicator", 1)[:, 0] - 1
+    raw = _read_whole(folder, name, "graph_labels", 1)[:, 0]
     if owners.min(initial=0) < 0 or owners.max(initial=-1) >= len(raw) or (numpy.diff(owners) < 0).any():
         raise UserError(f"{name}_graph_indicator.txt does not name graphs 1 to {len(raw)} in ascending order")
     if pairs.min(initial=0) < 0 or pairs.max(initial=-1) >= len(owners):
         raise UserError(f"{name}_A.txt names a node that {name}_graph_indicator.txt does not have")
+    apart = owners[pairs[:, 0]] != owners[pairs[:, 1]]
+    if apart.any():
+        raise UserError(f"{name}_A.txt, line {int(apart.argmax()) + 1}: an edge joins nodes of two graphs")
     nodes = _columns(folder, name, "node", len(owners))
     edges = _columns(folder, name, "edge", len(pairs))
     return _split(pairs, owners, nodes, edges, numpy.unique(raw, return_inverse=True)[1])
@@ -48,14 +52,27 @@ def _read(folder: Path, name: str, part: str, width: int) -> NDArray[numpy.float
     """The numbers of one file, [lines, values]."""
     path = folder / f"{name}_{part}.txt"
     try:
-        values = numpy.loadtxt(path, delimiter=",", ndmin=2)
+        with warnings.catch_warnings(action="ignore"):  # an empty file: a set may have no edge
+            values = numpy.loadtxt(path, delimiter=",", ndmin=2)
     except OSError:
         raise UserError(f"{path} is missing; it belongs to the set") from None
     except ValueError as error:
         raise UserError(f"{path} is not a table of numbers: {error}") from None
+    if not values.size:
+        return numpy.zeros((0, max(width, 1)))
     if width and values.shape[1] != width:
         raise UserError(f"{path} has {values.shape[1]} values in a line, not {width}")
     return values
+
+
+def _read_whole(folder: Path, name: str, part: str, width: int) -> NDArray[numpy.int64]:
+    """The whole numbers of one file, [lines, values]."""
+    values = _read(folder, name, part, width)
+    wrong = values[values != numpy.floor(values)]  # NaN is not equal to itself
+    if wrong.size or numpy.isinf(values).any():
+        found = wrong[0] if wrong.size else numpy.inf
+        raise UserError(f"{folder / f'{name}_{part}.txt'} has {found:g}, which is no whole number")
+    return values.astype(numpy.int64)
 
 
 def _columns(folder: Path, name: str, what: str, length: int) -> dict[str, ArrayLike]:
@@ -82,10 +99,12 @@ def _split(
     edges: dict[str, ArrayLike],
     labels: NDArray[numpy.int64],
 ) -> GraphSet:
-    """One graph for each label; of the two directions of an edge one is kept."""
-    once = pairs[:, 0] <= pairs[:, 1]
+    """One graph for each label; an edge that stands there in both directions, or in one, is one edge."""
+    pairs = numpy.sort(pairs, axis=1)
+    once = numpy.zeros(len(pairs), bool)
+    once[numpy.unique(pairs, axis=0, return_index=True)[1]] = True
     starts = numpy.searchsorted(owners, numpy.arange(len(labels) + 1))
-    owner_of_edge = owners[pairs[:, 0]] if len(pairs) else numpy.zeros(0, numpy.int64)
+    owner_of_edge = owners[pairs[:, 0]]
     graphs = []
     for number, (first, last) in enumerate(itertools.pairwise(starts)):
         own = once & (owner_of_edge == number)
@@ -104,18 +123,32 @@ def read_molecules(path: str | Path, label: str = "p_np", smiles: str = "smiles"
     """The molecules of a CSV file with columns of labels (0 or 1) and SMILES; and why lines were left out.
 
     Atoms are nodes with the attributes `atom`, `charge` and `hydrogens` (those written in brackets), bonds are edges
-    with the attribute `bond`. A line whose SMILES cannot be read is left out.
+    with the attribute `bond`. A line whose SMILES or label cannot be read is left out. Raises `UserError` where the
+    file is none of CSV or lacks a column.
     """
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if not rows or label not in rows[0] or smiles not in rows[0]:
-        known = ", ".join(rows[0]) if rows else "no line"
-        raise UserError(f"{path} has no columns {label} and {smiles}; it has {known}")
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.DictReader(file)
+            rows, known = list(lines), lines.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as a CSV file: {error}") from None
+    if label not in known or smiles not in known:
+        raise UserError(f"{path} has no columns {label} and {smiles}; it has {', '.join(known) or 'no line'}")
     graphs, labels, left = [], [], []
     for number, row in enumerate(rows, 2):
         try:
-            graphs.append(parse_smiles(row[smiles]))
-            labels.append(int(row[label]))
-        except (UserError, ValueError) as error:
+            graph, value = parse_smiles(row[smiles] or ""), _read_label(row[label] or "")
+        except UserError as error:
             left.append(f"line {number}: {error}")
-    return GraphSet(graphs=tuple(graphs[: len(labels)]), labels=numpy.array(labels), planted=()), tuple(left)
+        else:
+            graphs.append(graph)
+            labels.append(value)
+    return GraphSet(graphs=tuple(graphs), labels=numpy.array(labels, dtype=numpy.int64), planted=()), tuple(left)
+
+
+def _read_label(text: str) -> int:
+    """A class as a number. Raises `UserError` where there is none."""
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(f"the label {text!r} is no whole number" if text else "there is no label") from None

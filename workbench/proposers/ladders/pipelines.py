@@ -47,16 +47,17 @@ def pipeline_rungs(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> t
     legal = keep_legal(context, ladders)
     if not all(legal):
         return ()
+    groups = group_pieces(pieces, legal)
     now = [rungs[0] for rungs in legal]
     made = [
         Rung(
             settings=(),
             parts=tuple(now),
-            title=_summary(context, now),
+            title=_summary(context, groups, now),
             reason="each part by the first rung of its own ladder",
         )
     ]
-    for family in group_families(pieces, group_pieces(pieces, legal), legal):
+    for family in group_families(pieces, groups, legal):
         steps = list_steps(family, ladders, legal, lambda place, rung: _fits(context, place, rung))
         made += [_make_step(context, now, step) for step in steps]
         # ladders without a model climb from the simplest kernel; those for Hopper start with the fastest
@@ -178,14 +179,20 @@ def explain_no_rung(context: Context, ladders: tuple[tuple[Rung, ...], ...]) -> 
     return f"{'; '.join(reasons)}; {WHAT_TO_DO}"
 
 
-def _summary(context: Context, rungs: list[Rung]) -> str:
-    """All stages with their number in the program: a piece may be several stages."""
+def _summary(context: Context, groups: Sequence[Group], rungs: list[Rung]) -> str:
+    """All stages with their number in the program: a piece may be several stages. Interchangeable pieces stand once."""
     counts = [
         len(_stages(piece.named, rung, context.arch)) for piece, rung in zip(context.found.pieces, rungs, strict=True)
     ]
     parts = [
-        describe_piece(context.found, place, rung, f", {count} stages" if count > 1 else "")
-        for place, (rung, count) in enumerate(zip(rungs, counts, strict=True))
+        describe_piece(
+            context.found,
+            places[0],
+            rungs[places[0]],
+            (f", {counts[places[0]]} stages" if counts[places[0]] > 1 else "")
+            + (f" and {len(places) - 1} like it" if len(places) > 1 else ""),
+        )
+        for places in groups
     ]
     return f"{sum(counts)} stages: {'; '.join(parts)}"
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from workbench.errors import ProgramError, UserError
+from workbench.language import check, parse
 from workbench.records import Version
 from workbench.structure.kernels.retrieval import (
     Sketch,
@@ -35,14 +36,20 @@ def sketch_version(version: Version) -> tuple[Sketch, ...]:
 
 
 def sketch_text(text: str, name: str) -> tuple[Sketch, ...]:
-    """The sketch of a muCUTLASS program, or else of a Python source. Raises `UserError` for a text that is neither."""
+    """The sketch of a muCUTLASS program, or else of a Python source. Raises `UserError` for a text that is neither, and
+    for a program with an operation that there is none of.
+    """
     try:
-        return (sketch_program(text, name),)
+        found = sketch_program(text, name)
     except ProgramError as no_program:
         try:
             return (sketch_source(text, name),)
         except UserError as no_source:
             raise UserError(f"{name} is neither a muCUTLASS program ({no_program}) nor Python ({no_source})") from None
+    for rejection in check(parse(text)):
+        if rejection.field == "operation":
+            raise UserError(f"{name} is no muCUTLASS program: {rejection}")
+    return (found,)
 
 
 def alike_page(wanted: Sequence[Sketch], versions: Sequence[Version] = ()) -> MimeBundle:
