@@ -39,9 +39,10 @@ class Calibrated:
 
         def worth(move: Move) -> float:
             rows, gain = known.get(f"{move.setting} {move.direction}", (0, 1.0))
-            return math.log(gain) * rows / (rows + PRIOR)
+            found = math.log(gain) * rows / (rows + PRIOR)
+            return found if abs(found) > -HARMFUL else 0.0  # too little to leave the probe's own order
 
-        kept = [move for move in moves if worth(move) >= HARMFUL]
+        kept = [move for move in moves if worth(move) >= 0]
         return tuple(sorted(kept, key=lambda move: -worth(move)))
 
 

@@ -27,6 +27,8 @@ class TensorCores(KernelProbe):
         """Trigger: the problem's FLOPs may use tensor cores and this kernel uses none, or mma.sync on Hopper."""
         if bound is None or bound.dtype not in TENSOR_DTYPES or bound.flops < bound.least_bytes:
             return None
+        if bound.peak_flops <= kernel.device.peak(bound.dtype, tensor_cores=False):  # no matrix products
+            return None
         if kernel.metrics.tensor_flops:
             return self._slow_path(kernel, profile)
         if not kernel.metrics.flops or kernel.metrics.flops < 0.3 * bound.flops:

@@ -7,6 +7,7 @@ import re
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
 from workbench.probes.signals import LATENCY, Signals
+from workbench.probes.two_stage import SATURATED
 from workbench.records import Advice, Bound, LineProfile, Measure, Profile
 
 STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trigger)
@@ -37,6 +38,8 @@ class MemoryLatency(KernelProbe):
         """Trigger: warps wait for memory for over STALLED of their stalls, and latency is over WAITS of the time."""
         share = kernel.stall_share(*MEMORY_STALLS)
         if share <= STALLED or kernel.waiting <= WAITS or kernel.busy["DRAM"] > 0.8:
+            return None
+        if kernel.busiest[1] < SATURATED and waits_for_copies(kernel, source):  # `pipeline_depth` says more
             return None
         return self.advise(
             kernel,
