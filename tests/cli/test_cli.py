@@ -44,6 +44,7 @@ def cutegen(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
     return run
 
 
+@pytest.mark.slow
 def test_the_command_of_an_advice_is_for_the_same_problem(cutegen: Callable[..., Done]) -> None:
     options = ("--set", "n=256", "--precision", "tf32", "--executor", "emulator", "--arch", "sm_80")
     told = cutegen("diagnose", "matmul", "gemm(a, b) .arch(sm_80) .mma(tf32) .stages(2) .tile(64, 64, 32)", *options)
