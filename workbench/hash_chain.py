@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from workbench.errors import WorkbenchError
 from workbench.records import record
 
 START = "0" * 64  # the hash before the first entry
@@ -34,9 +35,12 @@ class Damage:
     message: str  # what happened to it, and what is lost
 
 
-def is_half_made(path: Path) -> bool:
-    """Whether a database was killed before it kept its log in the WAL, which is before it holds anything."""
-    return path.with_name(f"{path.name}-journal").exists()
+def refuse_half_made(path: Path) -> None:
+    """Raise `WorkbenchError` for a database whose process was killed before it kept its log in the WAL, which is before
+    it held anything.
+    """
+    if path.with_name(f"{path.name}-journal").exists():
+        raise WorkbenchError(INTERRUPTED.format(path)) from None
 
 
 def has_chain(db: sqlite3.Connection) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TextIO, TypedDict, TypeVar, cast
 from workbench import hash_chain
 from workbench.errors import UserError, WorkbenchError
 from workbench.folders import take_lock, write_once
-from workbench.hash_chain import INTERRUPTED, Damage, is_half_made
+from workbench.hash_chain import INTERRUPTED, Damage
 from workbench.records import (
     Decision,
     Energy,
@@ -84,8 +84,8 @@ class Store:
                 self.damage = (*hash_chain.find_damage(self.db), *find_foreign(self.db))
         except BaseException as error:
             self.close()
-            if not write and is_half_made(path):
-                raise WorkbenchError(INTERRUPTED.format(path)) from error
+            if not write:
+                hash_chain.refuse_half_made(path)
             if isinstance(error, sqlite3.DatabaseError):
                 raise UserError(
                     f"{path} cannot be used as a session: {error}; restore it from a copy, or remove its folder"

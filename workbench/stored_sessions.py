@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench import trust
-from workbench.errors import UserError, WorkbenchError
-from workbench.hash_chain import INTERRUPTED, is_half_made
+from workbench.errors import UserError
+from workbench.hash_chain import refuse_half_made
 from workbench.records import record
 from workbench.store import Store
 
@@ -73,8 +73,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
-        if is_half_made(path):
-            raise WorkbenchError(INTERRUPTED.format(path)) from None
+        refuse_half_made(path)
         text = next(iter(str(error).splitlines()), "")
         raise UserError(f"{path} cannot be used as a session: {type(error).__name__}: {text}") from None
 

@@ -21,9 +21,9 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.errors import UserError, WorkbenchError
+from workbench.errors import UserError
 from workbench.folders import cache_root, trusted_folder
-from workbench.hash_chain import INTERRUPTED, has_chain, holds_head, is_half_made, read_head
+from workbench.hash_chain import has_chain, holds_head, read_head, refuse_half_made
 from workbench.records import record
 
 DATABASE = "session.sqlite"
@@ -182,8 +182,7 @@ def session_head(folder: Path) -> str:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
             return read_head(db) if has_chain(db) else hash_file(path)
     except (sqlite3.DatabaseError, OSError) as error:
-        if is_half_made(path):
-            raise WorkbenchError(INTERRUPTED.format(path)) from None
+        refuse_half_made(path)
         raise UserError(f"{path} cannot be used as a session: {error}; restore it from a copy") from None
 
 

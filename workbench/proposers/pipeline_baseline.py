@@ -15,7 +15,7 @@ from workbench.records import Ask
 Parts = tuple[Rung | None, ...]
 
 
-def go_on(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+def continue_from_baseline(ask: Ask, found: Computation, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     """The rungs of a pipeline with each step's change made to the baseline, without the changes that some version has.
 
     Those of another computation, or without a baseline, stay as they are.

@@ -21,7 +21,7 @@ from workbench.proposers.advised import follow_advice, list_followed, propose_ad
 from workbench.proposers.binding import binding_of
 from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
 from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
-from workbench.proposers.pipeline_baseline import go_on
+from workbench.proposers.pipeline_baseline import continue_from_baseline
 from workbench.proposers.program_settings import find_earlier_changes, settings_of
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import name_inputs
@@ -245,7 +245,7 @@ class Planner(Proposer):
             alone=lambda place, part: _source_alone(ask, found, place, part),
         )
         whole = climb_exceeded(ask, found, rungs, texts)
-        rungs = go_on(ask, found, whole)
+        rungs = continue_from_baseline(ask, found, whole)
         asked = read_words(ask.instruction, rungs) if ask.instruction else ()
         if ask.instruction and not asked:
             yield Event(

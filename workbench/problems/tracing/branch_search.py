@@ -17,9 +17,8 @@ TIMES = 10  # times the emulator's budget that the case may take
 BESIDE = (2, 1)  # the sizes beside those that go beyond, the first with which they fit
 MARGIN = 16  # a size goes beyond by this part of it, so that more than one element shows what is there
 
-ListBranches = Callable[
-    [Settings], frozenset[Branch]
-]  # the ways that forward takes at these sizes; none if it does not run
+# the ways that forward takes at these sizes; none if it does not run
+ListBranches = Callable[[Settings], frozenset[Branch]]
 Least = dict[tuple[Branch, str], int]  # a way, and a size -> the least value of the size with which it is taken
 
 

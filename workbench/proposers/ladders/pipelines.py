@@ -1,9 +1,9 @@
-"""The ladder of pipelines: every piece uses the first rung of its own ladder; then one piece changes at a time.
+"""The ladder of pipelines: every piece uses the first rung of its own ladder; then one operation changes at a time.
 
-The changes of the piece with the most work come first. Pieces that are interchangeable (the same operators on the same
-shapes, as the repeated layers of a module) change together: what is tuned for one serves all. Groups of the same
-operation at other sizes follow the one with the most work: they have the same settings in the same step, and steps of
-their own only where the time model says that these may save more.
+The operation that takes longest by the time model, or else has the most work, changes first. Pieces that are
+interchangeable (the same operators on the same shapes, as the repeated layers of a module) change together: what is
+tuned for one serves all. Groups of the same operation at other sizes follow the one that takes longest: they have the
+same settings in the same step, and steps of their own only where the time model says that these may save more.
 """
 
 from __future__ import annotations
