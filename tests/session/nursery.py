@@ -26,8 +26,12 @@ class Nursery:
         return int(self.replies.readline())
 
     def read_rest(self) -> list[str]:
-        """What the child printed before it ended, by a signal or because its work was done."""
-        return [line.rstrip("\n") for line in iter(self.replies.readline, "gone\n")]
+        """What the child printed before it ended, by a signal or because its work was done; the last line may be cut off."""
+        lines = []
+        while (line := self.replies.readline()) != "gone\n":
+            assert line, "the process that makes children has ended"
+            lines.append(line.rstrip("\n"))
+        return lines[:-1] if lines[-1] == "" else lines
 
     def kill(self, number: int) -> list[str]:
         """Kill the child, whatever it does; returns what it printed."""
@@ -57,7 +61,8 @@ def start_nursery(script: str, *arguments: str, preload: Path | None = None) -> 
 def serve(work: Callable[..., None]) -> None:
     """For each list of arguments on standard input one child, which prints its number and what it did.
 
-    "gone" once it has ended.
+    "gone", on a line of its own, once it has ended: without a buffer a line and its end are two writes, and a kill
+    falls between them too.
     """
     for line in sys.stdin:
         child = os.fork()
@@ -70,4 +75,4 @@ def serve(work: Callable[..., None]) -> None:
             finally:
                 os._exit(1)
         os.waitpid(child, 0)
-        print("gone", flush=True)
+        print("\ngone", flush=True)
