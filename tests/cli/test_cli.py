@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from workbench import landscapes, problems
@@ -45,6 +46,16 @@ def cutegen(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 @pytest.mark.slow
+def wait_for_work(pid: int, seconds: float) -> None:
+    """Wait until a process has worked for so many seconds: on a busy machine it gets a part of a processor only.
+
+    It may wait itself, for the worker server: not more than 2.5 times as long.
+    """
+    process, deadline = psutil.Process(pid), time.monotonic() + 2.5 * seconds
+    while sum(process.cpu_times()[:2]) < seconds and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_the_command_of_an_advice_is_for_the_same_problem(cutegen: Callable[..., Done]) -> None:
     options = ("--set", "n=256", "--precision", "tf32", "--executor", "emulator", "--arch", "sm_80")
     told = cutegen("diagnose", "matmul", "gemm(a, b) .arch(sm_80) .mma(tf32) .stages(2) .tile(64, 64, 32)", *options)
@@ -267,7 +278,7 @@ def test_several_candidates_are_judged_with_one_start(jobs: str, capsys: pytest.
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("after_s", [0.4, 2.5, 1.2])
+@pytest.mark.parametrize("after_s", [0.4, 1.0, 0.7])
 def test_a_terminals_interrupt_is_told_in_a_line(tmp_path: Path, after_s: float) -> None:
     """Ctrl-C goes to the whole group of processes of the terminal; also while the worker server starts."""
     running = subprocess.Popen(
@@ -278,7 +289,7 @@ def test_a_terminals_interrupt_is_told_in_a_line(tmp_path: Path, after_s: float)
         text=True,
         process_group=0,
     )
-    time.sleep(after_s)
+    wait_for_work(running.pid, after_s)
     os.killpg(running.pid, signal.SIGINT)
     _, told = running.communicate(timeout=100)
     assert running.returncode in (130, -signal.SIGINT) and len(told.splitlines()) == 1, told
@@ -492,7 +503,7 @@ def test_a_profiler_that_cannot_run_here_is_refused_at_once(
         ("explain", "gemm(a, b) .arch(sm_90a) .mma(bf16) .tile(128, 256, 64) .schedule(cooperative)", "--compile"),
     ],
 )
-@pytest.mark.parametrize("after_s", [1.0, 2.5])
+@pytest.mark.parametrize("after_s", [0.4, 1.0])
 def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(
     tmp_path: Path, arguments: tuple[str, ...], after_s: float
 ) -> None:
@@ -503,14 +514,15 @@ def test_an_interrupt_is_heeded_at_once_and_told_in_a_line(
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(after_s)
+    wait_for_work(running.pid, after_s)
     start = time.monotonic()
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=100)
     assert (
         time.monotonic() - start < 60  # a file cache that is cold makes an import take long
         and running.returncode in (130, -signal.SIGINT)
-        and told.splitlines() == ["stopped; everything finished is kept"]
+        and told.startswith("stopped; everything finished is kept")  # of a session also how to go on
+        and len(told.splitlines()) == 1
     ), told
 
 

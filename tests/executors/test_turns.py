@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +24,14 @@ from workbench.protocols import RunContext
 from workbench.records import Event
 
 HOLD = """
-import sys, time
+import sys
 from workbench.executors.gpu import presence
 from workbench.executors.gpu.turns import GpuTurns
 gpu = presence.select(sys.argv[1])
 print("begun", flush=True)
 with GpuTurns(gpu).hold(shared=sys.argv[2] == "shared"):
     print("held", flush=True)
-    time.sleep(float(sys.argv[3]))
+    sys.stdin.read()
 """
 
 
@@ -44,10 +44,10 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def other_session(gpu: str, how: str, seconds: float = 60.0) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds a GPU."""
-    command = [sys.executable, "-c", HOLD, gpu, how, str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def other_session(gpu: str, how: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds a GPU until its standard input ends, and at most until the caller is done."""
+    command = [sys.executable, "-c", HOLD, gpu, how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["begun\n", "held\n"]
         try:
@@ -56,14 +56,20 @@ def other_session(gpu: str, how: str, seconds: float = 60.0) -> Iterator[subproc
             process.kill()
 
 
-def turns(uuid: str, said: list[str] | None = None, stop: threading.Event | None = None) -> GpuTurns:
-    """The turns of this process on a GPU."""
+def turns(
+    uuid: str,
+    said: list[str] | None = None,
+    stop: threading.Event | None = None,
+    then: Callable[[], object] = lambda: None,
+) -> GpuTurns:
+    """The turns of this process on a GPU; `then` is called when it has said that it waits."""
     found = presence.list_gpus()
     assert not isinstance(found, str)
 
     def progress(event: Event) -> None:
         if said is not None:
             said.append(f"{event.kind}: {event.message}")
+        then()
 
     context = RunContext(progress=progress, stop=stop or threading.Event())
     return GpuTurns(next(one for one in found if one.uuid == uuid), context)
@@ -71,11 +77,12 @@ def turns(uuid: str, said: list[str] | None = None, stop: threading.Event | None
 
 def test_a_session_waits_for_another_one_on_its_gpu_and_says_for_whom() -> None:
     said: list[str] = []
-    with other_session("0", "alone", 1.0) as process:
-        mine = turns(GPU_A, said)
+    with other_session("0", "alone") as process:
+        assert process.stdin is not None
+        mine = turns(GPU_A, said, then=process.stdin.close)
         with mine.hold():
-            assert process.poll() is not None or process.wait(5) == 0
-    assert said == [f"waiting: waiting for GPU 0 (used by pid {process.pid})"] and 0 < mine.waited_s < 5
+            assert process.wait(60) == 0
+    assert said == [f"waiting: waiting for GPU 0 (used by pid {process.pid})"] and 0 < mine.waited_s < 60
 
 
 def test_two_gpus_do_not_wait_for_each_other() -> None:
@@ -88,10 +95,11 @@ def test_checks_share_a_gpu_and_wait_for_a_timing() -> None:
     said: list[str] = []
     with other_session("0", "shared"), turns(GPU_A, said).hold(shared=True):
         assert not said
-    with other_session("0", "alone", 0.5), turns(GPU_A, said).hold(shared=True):
-        assert len(said) == 1
-    with other_session("0", "shared", 0.5), turns(GPU_A, said).hold():
-        assert len(said) == 2
+    for n, (theirs, mine) in enumerate([("alone", "shared"), ("shared", "alone")], 1):
+        with other_session("0", theirs) as process:
+            assert process.stdin is not None
+            with turns(GPU_A, said, then=process.stdin.close).hold(shared=mine == "shared"):
+                assert len(said) == n
 
 
 def test_a_session_that_was_killed_holds_nothing() -> None:
@@ -106,15 +114,13 @@ def test_a_session_that_was_killed_holds_nothing() -> None:
 def test_a_stop_ends_the_wait_and_leaves_no_turn_behind() -> None:
     stop = threading.Event()
     with other_session("0", "alone") as process:
-        threading.Timer(0.3, stop.set).start()
-        start = time.monotonic()
-        with pytest.raises(Stopped), turns(GPU_A, stop=stop).hold():
+        with pytest.raises(Stopped), turns(GPU_A, stop=stop, then=stop.set).hold():
             pass
-        assert time.monotonic() - start < 30  # of the 60 s for which the other one holds it
-        process.kill()
-        process.wait()
+        assert process.poll() is None
     said: list[str] = []
-    time.sleep(0.2)  # the turn that was given up has come and gone
+    for thread in threading.enumerate():
+        if thread.name == "cutegen-turn":  # the turn that was given up comes and goes
+            thread.join(60)
     with turns(GPU_A, said).hold():
         assert not said
     assert find_holders(lock_folder() / f"{GPU_A}.lock") == ()
@@ -122,7 +128,7 @@ def test_a_stop_ends_the_wait_and_leaves_no_turn_behind() -> None:
 
 def test_ctrl_c_ends_the_wait() -> None:
     with other_session("0", "alone"):
-        command = [sys.executable, "-c", HOLD, "0", "alone", "0"]
+        command = [sys.executable, "-c", HOLD, "0", "alone"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as second:
             assert second.stdout is not None and second.stdout.readline() == "begun\n"
             for _ in range(10):  # as a person would: Python drops a signal that comes inside a callback
@@ -134,23 +140,23 @@ def test_ctrl_c_ends_the_wait() -> None:
             assert second.poll() not in (None, 0) and second.stdout.read() == ""
 
 
-def test_the_order_of_coming_is_the_order_of_turns() -> None:
-    """A session that takes turn after turn lets one in that waits."""
-    came = threading.Event()
+def test_a_session_that_takes_turn_after_turn_lets_one_in_that_waits() -> None:
+    waits, came = threading.Event(), threading.Event()
 
     def wait() -> None:
-        with turns(GPU_A).hold():
+        with turns(GPU_A, then=waits.set).hold():
             came.set()
 
     mine = turns(GPU_A)
     with mine.hold():
         thread = threading.Thread(target=wait)
         thread.start()
-        time.sleep(0.3)
-    for _ in range(20):
+        assert waits.wait(60)
+    deadline = time.monotonic() + 60
+    while not came.is_set() and time.monotonic() < deadline:
         with mine.hold():
             time.sleep(0.01)
-    assert came.wait(0)
+    assert came.is_set()
     thread.join()
 
 
