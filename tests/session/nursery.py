@@ -26,7 +26,10 @@ class Nursery:
         return int(self.replies.readline())
 
     def read_rest(self) -> list[str]:
-        """What the child printed before it ended, by a signal or because its work was done; the last line may be cut off."""
+        """What the child printed before it ended, by a signal or because its work was done.
+
+        The last line may be cut off.
+        """
         lines = []
         while (line := self.replies.readline()) != "gone\n":
             assert line, "the process that makes children has ended"
