@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from workbench import problems
-from workbench.errors import ProblemError
 from workbench.problems import inspection
 from workbench.problems.inputs import integers
 from workbench.records import Facts
@@ -83,10 +82,3 @@ def test_floats_that_integers_are_computed_from_are_made() -> None:
         count = (scaled.view(-1, 2) < 2).sum()
     assert abs(int(count) / (1 << 20) - 0.25) < 0.01 and not features.any()
     assert float(drawn.min()) + 1 > 0 and float(drawn.max()) > 0.9 and float(scaled.max()) > 4.5
-
-
-def test_a_sparse_tensor_is_refused_with_the_form_to_write() -> None:
-    matrix = "torch.sparse_csr_tensor(indptr, indices, torch.ones(len(indices)), (len(indptr) - 1, len(x)))"
-    for product in (f"{matrix} @ x", f"torch.sparse.mm({matrix}, x)"):
-        with pytest.raises(ProblemError, match=r"write the product as torch\.segment_reduce"):
-            facts_of(product)

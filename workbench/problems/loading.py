@@ -54,8 +54,9 @@ DATA_DEPENDENT = {
     ),
 }
 SPARSE = (
-    "sparse tensors have no shapes without data here: write the product as "
-    "torch.segment_reduce(x[indices] * values[:, None], 'sum', offsets=indptr), of which the planner has a kernel"
+    "a sparse matrix has a shape without data only where forward makes it of its parts and multiplies by it, "
+    "torch.sparse_csr_tensor(indptr, indices, values, size) @ x; or write the product as "
+    "torch.segment_reduce(x[indices] * values[:, None], 'sum', offsets=indptr); the planner has a kernel for both"
 )
 
 
@@ -134,7 +135,7 @@ def problem_error(problem: Problem, module: ModuleType, error: Exception, what: 
     if type(error).__name__ in DATA_DEPENDENT:
         return ProblemError(f"{place}: {DATA_DEPENDENT[type(error).__name__].format(error)}")
     text = next(iter(str(error).splitlines()), "")
-    hint = f"; {SPARSE}" if "compressed tensor" in text or "SparseCsr" in text else ""
+    hint = f"; {SPARSE}" if any(word in text for word in ("compressed tensor", "SparseCsr", "Sparse CSR")) else ""
     if "cuda" in text.lower() and not torch.cuda.is_available():
         hint = f"; {NO_CUDA}"
     return ProblemError(f"{place}: {what}{type(error).__name__}: {text}{hint}")

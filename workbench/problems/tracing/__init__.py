@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from workbench.problems import numbers
 from workbench.problems.results import spec_of, specs_of_call, tensors_of
-from workbench.problems.tracing.fakes import StaticOneHot
+from workbench.problems.tracing.fakes import without_values
 from workbench.records import Operation, TensorSpec
 from workbench.wire import content_hash
 
@@ -28,7 +28,7 @@ def trace_graph(
         named = {key.split(":", 1)[1]: value for key, value in zip(state, values, strict=True)}
         return tensors_of(torch.func.functional_call(model, named, args))
 
-    with torch.no_grad(), StaticOneHot():
+    with without_values():
         traced = make_fx(call)([value.detach() for value in state.values()], *inputs)
     labels = [*state, *arguments]
     names: dict[torch.fx.Node, str] = {}

@@ -10,6 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from workbench.problems.tracing.sparse import SparseProducts
+
 
 class StaticOneHot(TorchFunctionMode):  # type: ignore[misc]  # torch is not typed here
     """Computes `one_hot` with a number of classes from comparisons: torch's own reads values, which are not there."""
@@ -26,7 +28,14 @@ class StaticOneHot(TorchFunctionMode):  # type: ignore[misc]  # torch is not typ
 
 
 @contextlib.contextmanager
+def without_values() -> Iterator[None]:
+    """Inside, calls that read values, or whose results fake tensors cannot be, are made of others; no gradients."""
+    with StaticOneHot(), SparseProducts(), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
 def on_fake_tensors() -> Iterator[None]:
     """Inside, tensors are made without values, and no gradients."""
-    with StaticOneHot(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with without_values(), FakeTensorMode(allow_non_fake_inputs=True):
         yield

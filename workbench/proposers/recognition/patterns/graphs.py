@@ -35,7 +35,7 @@ MODES = ("sum", "mean", "max")  # embedding_bag's numbers of its modes
 SCATTER_MODES = {"sum": "sum", "mean": "mean", "amax": "max"}
 INSERTED = ("unsqueeze", "view", "reshape", "_unsafe_view")  # calls that may only add axes of 1
 SCATTERS = ("scatter_reduce", "scatter", "index_reduce", "index_put", "index_add", "scatter_add", "segment_reduce")
-ZEROS = ("zeros", "new_zeros", "zeros_like")
+ZEROS, ONES = ("zeros", "new_zeros", "zeros_like"), ("ones", "new_ones", "ones_like")
 
 Rule = Callable[[Operation], Operation | None]
 
@@ -254,7 +254,7 @@ class Idioms:
             for one, other in (op.operands[:2], op.operands[1::-1]):
                 taken, weight = self.find_taken(one), self.strip_axes(other)
                 if taken is not None and len(taken) == 2 and self.is_weight(weight, other, one, taken[1]):
-                    return (*taken, weight)
+                    return taken if self.is_ones(weight) else (*taken, weight)
             return None
         if aten_name(op) == "index":
             x, indices = op.operands[0], ",".join(names(op.operands[1]))
@@ -272,6 +272,11 @@ class Idioms:
         if own is None or product is None or own.dtype not in FLOATS or not self.spreads(spread, taken):
             return False
         return own.shape == product.shape[:1] or (len(product.shape) == 3 and own.shape == product.shape[:2])
+
+    def is_ones(self, value: str) -> bool:
+        """Whether a value is made of ones."""
+        op = self.by_name.get(value)
+        return op is not None and plain_name(op) in ONES
 
     def spreads(self, value: str, over: str) -> bool:
         """Whether a value has the axes of another, with its last ones 1."""
