@@ -6,12 +6,13 @@ import math
 
 import pytest
 
+from workbench.language import parse
 from workbench.policies.search import SearchNode, SearchTree
 from workbench.problems import inspection, load
 from workbench.records import Advice, Ask, Diagnosis, Move
 from workbench.records.search import NodeResult, Prior
 from workbench.session.searching.priors import SessionPriors
-from workbench.session.searching.programs import ProgramSpace
+from workbench.session.searching.programs import ProgramSpace, describe_change
 
 BOUND_S = 1e-3
 
@@ -105,3 +106,49 @@ def test_children_differ_in_one_setting_and_each_code_is_one_candidate(ask: Ask)
     own = settings_of(root.text)
     near = [sum(own.get(n) != settings_of(c.text).get(n) for n in {*own, *settings_of(c.text)}) for c in children]
     assert min(near) == 1 and space.bound_s(root) == BOUND_S
+
+
+LAYERS = """
+import torch
+import torch.nn as nn
+WIDTH, LAYERS = 1024, 5
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(512, WIDTH, bias=False)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS))
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x.softmax(-1)
+
+def get_inputs():
+    return [torch.randn(256, 512)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_stages_that_are_alike_change_together() -> None:
+    """The first product has another size than the four that follow; the softmax belongs to the last. All six change,
+    the four, or one.
+    """
+    opened = inspection.open_problem(load(LAYERS))
+    space = make_space(Ask(problem=opened.problem, facts=opened.facts, arch="sm_80"))
+    root = space.roots()[0]
+    stages = parse(root.text).stages
+    assert [stage.operation.name for stage in stages] == ["gemm"] * 6 + ["softmax"]
+    children = space.children(SearchNode(number=1, parent=0, candidate=root), SearchTree())
+    changed = {
+        tuple(n for n, (one, other) in enumerate(zip(stages, parse(child.text).stages, strict=True)) if one != other)
+        for child in children
+    }
+    assert changed == {(0, 1, 2, 3, 4, 5), (1, 2, 3, 4), (0,), (5,), (6,)}
+    assert any(child.title == "tile 64x16x64 in 6 stages" for child in children)
+
+
+def test_a_change_says_the_value_that_was() -> None:
+    assert describe_change("softmax(x) .vector(4)", "softmax(x)") == "without vector"
+    assert describe_change("softmax(x) .vector(4)", "softmax(x) .vector(2)") == "vector 2 instead of 4"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from workbench.codegen.canonical import canonical
 from workbench.errors import ProgramError
@@ -116,13 +116,17 @@ def _size(value: Value) -> float:
     return product
 
 
-def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, str]]:
+def write_moved(
+    program: str, wanted: Iterable[Move], groups: Sequence[Sequence[int]] | None = None
+) -> Iterator[tuple[Move, str]]:
     """Legal programs that make one of the moves and change nothing else, nearest values first. A setting that is not
     written has its default value. The other settings stay as they are written, also those that are the default.
+
+    `groups` has the numbers of stages, from 0, that change together; otherwise each stage changes alone.
     """
     parsed = parse(program)
     for move in wanted:
-        for text in _variants(parsed, move):
+        for text in _variants(parsed, move, groups or [(number,) for number in range(len(parsed.stages))]):
             yield move, text
 
 
@@ -197,10 +201,11 @@ def map_programs(versions: Iterable[Version]) -> dict[str, Version]:
     return found
 
 
-def _variants(program: Program, move: Move) -> list[str]:
-    found: dict[str, tuple[float, float, str]] = {}  # by canonical text
+def _variants(program: Program, move: Move, groups: Sequence[Sequence[int]]) -> list[str]:
+    found: dict[str, tuple[float, float, int, str]] = {}  # by canonical text
     before = canonical(format_program(program))
-    for number, stage in enumerate(program.stages):
+    for group in groups:
+        number, stage = group[0], program.stages[group[0]]
         setting = OPERATIONS[stage.operation.name].setting(move.setting)
         if setting is None:
             continue
@@ -213,12 +218,18 @@ def _variants(program: Program, move: Move) -> list[str]:
                 continue
             if start == ABSENT and move.direction == "more" and _size(value) == 1:
                 continue  # one part, one stage, one CTA: nothing more than without the setting
-            text = format_program(_with(program, number, _stage_with(stage, move.setting, value)))
+            text = format_program(_with_all(program, group, move.setting, value))
             key = _key(text)
             if key is not None and key != before:
                 size = _size(value) if start == ABSENT else 0.0  # from no value each is as far
-                found.setdefault(key, (distance({"": start}, {"": value}), size, text))
-    return [text for _, _, text in sorted(found.values())]
+                found.setdefault(key, (distance({"": start}, {"": value}), size, -len(group), text))
+    return [text for *_, text in sorted(found.values())]
+
+
+def _with_all(program: Program, group: Iterable[int], name: str, value: Value) -> Program:
+    for number in group:
+        program = _with(program, number, _stage_with(program.stages[number], name, value))
+    return program
 
 
 def find_default(program: str, name: str) -> Value:

@@ -222,8 +222,9 @@ def describe_sizes(
 
 def list_attributes(problem: Problem) -> dict[str, int]:
     """Numbers of the text, and their values, that no extent of an input, a parameter or a buffer is made of: a number
-    of heads, of layers, the k of a topk. Kernels have them written in. So are those that forward reads by name, if no
-    extent that they decide has their value (the length of a group of which there are `n // GROUP`).
+    of heads, of layers (which decides how many parameters there are), the k of a topk. Kernels have them written in.
+    So are those that forward reads by name, if no extent that they decide has their value (the length of a group of
+    which there are `n // GROUP`).
     """
     before, groups = _extents(problem, ()), {group[0]: group for group in problem.tie}
     read, found = list_read(problem.source), {}
@@ -231,7 +232,8 @@ def list_attributes(problem: Problem) -> dict[str, int]:
         changed = tuple((one, _other(value)) for one in groups.get(name, (name,)))
         after = _extents(problem, changed)
         is_read = name in read and value not in _values_at(before, _changed(before, after))
-        if before and before.keys() == after.keys() and (before == after or is_read):
+        is_depth = after.keys() != before.keys()  # other parameters, as of a list of so many layers
+        if before and after and (is_depth or before == after or is_read):
             found[name] = value
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from workbench.codegen.canonical import canonical
 from workbench.errors import ProgramError, UserError
@@ -14,9 +14,10 @@ from workbench.policies.search import ROOT, SearchNode, SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.probes.moving import write_moved
 from workbench.proposers.binding import binding_of
+from workbench.proposers.ladders.pipelines import group_pieces
 from workbench.proposers.planner import banned_settings, list_rungs, read_words
 from workbench.proposers.recognition import Unrecognised
-from workbench.proposers.rung_programs import write_program
+from workbench.proposers.rung_programs import list_program_stages, write_program
 from workbench.records import Ask, Move
 from workbench.records.search import Prior, SearchCandidate
 from workbench.session.searching.candidates import key_of_program
@@ -26,6 +27,7 @@ from workbench.session.searching.priors import SessionPriors
 class ProgramSpace:
     """Roots are the program that the search started from and the rungs of the planner's ladder, in its order. Children
     differ from their parent in one setting; those that its diagnosis advises come first, then the nearest values.
+    Stages of one operation change together, and so do those of them that are interchangeable.
 
     Nothing is compiled or run. `answers` says whether the session's executor can run a program. Raises `UserError` for
     a problem that the planner does not recognise.
@@ -54,8 +56,21 @@ class ProgramSpace:
         self._ask, self._priors, self._answers = ask, priors, answers
         self._binding = binding_of(ask.problem, ask.facts, self._found)
         self._banned = banned_settings(ask.constraints)
+        self._labels = self._label_stages()
         self._changed: dict[str, tuple[tuple[str, SearchCandidate], ...]] = {}
         self._roots = self._list_roots(start)
+
+    def _label_stages(self) -> list[tuple[int, int]]:
+        """For each stage of the first rung's program (the group of its piece, its place in the piece)."""
+        pieces = self._found.pieces
+        labels: dict[int, int] = {}
+        for number, places in enumerate(group_pieces(pieces, [()] * len(pieces))):
+            labels |= dict.fromkeys(places, number)
+        return [
+            (labels[place], at)
+            for place, piece in enumerate(pieces)
+            for at in range(len(list_program_stages(piece.named, self._rungs[0].parts[place], self._ask.arch)))
+        ]
 
     def _list_roots(self, start: tuple[str, float | None] | None) -> tuple[SearchCandidate, ...]:
         found: dict[str, SearchCandidate] = {}
@@ -94,13 +109,13 @@ class ProgramSpace:
         if program not in self._changed:
             found: dict[str, SearchCandidate] = {}
             names: dict[str, str] = {}
-            settings = [
-                item.name for stage in parse(program).stages for item in OPERATIONS[stage.operation.name].settings
-            ]
+            stages = parse(program).stages
+            groups = group_stages([stage.operation.name for stage in stages], self._labels)
+            settings = [item.name for stage in stages for item in OPERATIONS[stage.operation.name].settings]
             for name in dict.fromkeys(settings):
                 if name == "arch" or name in self._banned:
                     continue
-                for _, written in write_moved(program, [Move(setting=name, direction="other")]):
+                for _, written in write_moved(program, [Move(setting=name, direction="other")], groups):
                     self._add(found, canonical(written), describe_change(program, written), None)
                 names |= {key: name for key in found if key not in names}
             own = key_of_program(program)
@@ -126,15 +141,33 @@ class ProgramSpace:
         return {} if candidate.in_words or "class ModelNew" in candidate.text else format_settings(candidate.text)
 
 
+def group_stages(operations: Sequence[str], labels: Sequence[Hashable]) -> tuple[tuple[int, ...], ...]:
+    """The numbers of stages that change together: those of one operation, then those of one label, if all have one."""
+    found = [[number for number, one in enumerate(operations) if one == name] for name in dict.fromkeys(operations)]
+    if len(labels) == len(operations):
+        found += [[number for number, one in enumerate(labels) if one == label] for label in dict.fromkeys(labels)]
+    return tuple(dict.fromkeys(map(tuple, found)))
+
+
 def describe_change(before: str, after: str) -> str:
-    """The settings in which two programs differ: "threads_per_row 256 instead of 128"."""
+    """The settings in which two programs differ: "threads_per_row 256 instead of 128", "tile 2 64x64x32 instead of
+    64x32x32" of the second stage, "unroll 4 in 7 stages".
+    """
     old, new = format_settings(before), format_settings(after)
-    said = []
+    changes: dict[tuple[str, str | None], list[str]] = {}  # (setting, new value) -> as which it is named in its stages
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
-            said.append(
-                f"without {name}"
-                if name not in new
-                else f"{name} {new[name]}" + (f" instead of {old[name]}" if name in old else "")
-            )
-    return ", ".join(said)
+            changes.setdefault((name.partition(" ")[0], new.get(name)), []).append(name)
+    return ", ".join(
+        _say_change(setting, value, names, {old.get(name) for name in names})
+        for (setting, value), names in changes.items()
+    )
+
+
+def _say_change(setting: str, value: str | None, names: Sequence[str], before: set[str | None]) -> str:
+    said = setting if len(names) > 1 else names[0]
+    where = f" in {len(names)} stages" if len(names) > 1 else ""
+    if value is None:
+        return f"without {said}{where}"
+    replaced = next(iter(before)) if len(before) == 1 else None
+    return f"{said} {value}{where}" + (f" instead of {replaced}" if replaced is not None else "")
