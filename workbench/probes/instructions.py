@@ -9,6 +9,7 @@ from workbench.records import Advice, Bound, Measure, Profile
 
 REACHED = 0.5  # share of the data sheet's ratio of tensor cores to fp32 units that a first version gains (inferred)
 SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` where a further stage fits (chosen)
+SLOW_PATH = 0.6  # share of Hopper's tensor cores that mma.sync reaches (inferred)
 UNFED = 0.6  # share of the tensor cores' rate (inferred)
 LANES = 26.0  # active threads of a warp-instruction, of 32 (inferred)
 ISSUE = 0.5  # share of the issue slots (inferred)
@@ -53,8 +54,8 @@ class TensorCores(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("issue", "shared memory", "tensor cores", LATENCY), 0.6)),
-            cause="the product uses mma.sync, which reaches about 60 % of this device's tensor cores",
+            gain=kernel.gain(dict.fromkeys(("issue", "shared memory", "tensor cores", LATENCY), SLOW_PATH)),
+            cause=f"the product uses mma.sync, which reaches about {SLOW_PATH:.0%} of this device's tensor cores",
             action="use warpgroups (wgmma) with operands in shared memory, loaded by TMA",
             evidence=(Measure(name="tensor cores", value=kernel.busy["tensor cores"], limit=UNFED, unit="%"),),
             changes=moves(("schedule", MORE)),
@@ -81,8 +82,8 @@ class TensorFeed(KernelProbe):
         share = kernel.busy["tensor cores"]
         if not kernel.metrics.tensor_flops or not 0.02 < share < UNFED or kernel.busy["DRAM"] > UNFED:
             return None
-        if kernel.on_slow_path:
-            return None
+        if kernel.on_slow_path and share > UNFED * SLOW_PATH:
+            return None  # `tensor_cores`
         late, _ = waiting_after_stores(profile.lines)  # not for operands
         if waits_for_copies(kernel, source):
             late = max(late, SHALLOW)
@@ -95,7 +96,7 @@ class TensorFeed(KernelProbe):
             cause=f"tensor cores are busy for {share:.0%} of the time: each tile brings too little work for its loads",
             action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
             evidence=(Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),),
-            changes=moves(("tile", MORE), ("schedule", OTHER), ("cluster", MORE), ("stages", MORE)),
+            changes=moves(("tile", MORE), ("stages", MORE), ("cluster", MORE)),
             line=most_waited(profile.lines, "gmma", "math_pipe_throttle", text=r"\bgemm\(|wait_group|consumer_wait"),
             pattern="cooperative pingpong warpgroup tile",
         )

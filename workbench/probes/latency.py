@@ -6,6 +6,7 @@ import math
 import re
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
+from workbench.probes.memory import NARROW, mean_access
 from workbench.probes.signals import LATENCY, Signals
 from workbench.probes.two_stage import SATURATED
 from workbench.records import Advice, Bound, LineProfile, Measure, Profile
@@ -14,6 +15,7 @@ STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trig
 BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
 WAITS = 0.5  # share of latency in the time from which waiting is worth an advice (inferred)
 EPILOGUE = 0.25  # share of the warps' waiting after the first store (inferred)
+FEW, MANY = 128, 256  # threads of a CTA between which their number matters little (measured on landscapes)
 SHARED_L2 = 0.4  # share of L2 (inferred)
 SHARED = {"L2": 0.7, LATENCY: 0.9}  # what is left where two CTAs share an operand (inferred)
 HIDDEN = {"L2": 0.85}  # and where a further stage fits: the waiting is left to `pipeline_depth` (chosen)
@@ -53,18 +55,23 @@ class MemoryLatency(KernelProbe):
                 Measure(name="waiting", value=kernel.waiting, limit=WAITS, unit="%"),
             ),
             changes=moves(
+                *((("vector", MORE),) if (mean_access(kernel) or 0.0) <= NARROW else ()),
                 ("unroll", MORE),
-                ("vector", MORE),
-                ("parts", MORE),
-                ("stages", MORE),
-                ("threads_per_row", OTHER),
-                ("threads", OTHER),
                 ("rows", MORE),
-                ("split", MORE),
+                *share_rows(kernel),
+                *((("threads", MORE),) if math.prod(kernel.metrics.block) < FEW else ()),
             ),
             line=most_waited(profile.lines, *MEMORY_STALLS),
             pattern="prefetch unroll cp.async multistage pipeline",
         )
+
+
+def share_rows(kernel: Signals) -> tuple[tuple[str, str], ...]:
+    """The move of the threads that share a row: more in a small CTA, fewer in one so large that its barriers cost."""
+    threads = math.prod(kernel.metrics.block)
+    if threads > MANY:
+        return (("threads_per_row", LESS),)
+    return (("threads_per_row", MORE),) if threads <= FEW else ()
 
 
 class BarrierStalls(KernelProbe):

@@ -217,7 +217,6 @@ class DramRate(KernelProbe):
             action="move fewer bytes: fuse with the operation before or after it, or store in 16 bits; "
             "a last few percent may come from streaming accesses without temporary spikes (CTAs of another size)",
             evidence=(Measure(name="DRAM", value=kernel.busy["DRAM"], limit=FULL, unit="%"),),
-            changes=moves(("parts", OTHER), ("unroll", OTHER), ("threads", LESS)),
             line=most_waited(profile.lines, "long_scoreboard"),
             pattern="persistent streaming kernel",
         )

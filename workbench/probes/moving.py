@@ -21,6 +21,7 @@ ABSENT: Value = ("absent",)
 WAYS: tuple[Direction, ...] = ("more", "less")
 Neighbour = tuple[Row, str, Value, Value]  # a measured row, the setting that differs, the program's value, the row's
 Step = tuple[str, str]  # the programs before and after it
+LARGEST = 128 * 128  # sums of a tile: 128 registers of 128 threads, half of what a thread has (chosen)
 
 
 def find_neighbours(place: Landscape, program: str) -> tuple[Neighbour, ...]:
@@ -48,12 +49,14 @@ def _skips(program: str, name: str, old: Value, new: Value) -> bool:
 
 
 def choose_moved(near: Iterable[Neighbour], wanted: Iterable[Move]) -> Row | None:
-    """Of the neighbours of a program the nearest one that makes the first move that any of them makes."""
+    """Of the neighbours of a program the one that makes the first move that any of them makes; of several the nearest
+    one, or for a tile the one of most reuse.
+    """
     near = tuple(near)
     for move in wanted:
-        for row, name, old, new in near:
-            if name == move.setting and goes(move, old, new):
-                return row
+        made = [(row, new) for row, name, old, new in near if name == move.setting and goes(move, old, new)]
+        if made:
+            return min(made, key=lambda item: _miss(move, item[1]))[0]
     return None
 
 
@@ -84,13 +87,37 @@ def _value(program: str, name: str) -> Value:
 
 
 def goes(move: Move, old: Value, new: Value) -> bool:
-    """Whether the step from one value of a setting to another is in the move's direction. Absent is the least; of
-    values with several numbers the product counts.
+    """Whether the step from one value of a setting to another is in the move's direction. Absent is the least, and one
+    part, stage or CTA is not more; of values with several numbers the product counts, of a larger tile its reuse.
     """
     if move.direction == "other":
         return True
+    if _is_reuse(move, old, new):
+        fits = _area(new) <= max(LARGEST, _area(old))
+        return fits and measure_reuse(new) > measure_reuse(old)
     size = [_size(value) for value in (old, new)]
+    if old == ABSENT and new and all(part == 1 for part in new) and move.direction == "more":
+        return False
     return size[1] > size[0] if move.direction == "more" else size[1] < size[0]
+
+
+def measure_reuse(tile: Value) -> float:
+    """How often a tile (rows, columns, ...) of a product uses each element that it loads, but for a factor of 2."""
+    rows, columns = (float(number) for number in tile[:2] if isinstance(number, int))
+    return rows * columns / (rows + columns)
+
+
+def _area(tile: Value) -> float:
+    return _size(tile[:2])
+
+
+def _is_reuse(move: Move, old: Value, new: Value) -> bool:
+    return move.setting == "tile" and move.direction == "more" and min(len(old), len(new)) > 1
+
+
+def _miss(move: Move, new: Value) -> float:
+    """What a move takes the least of before the distance counts: of a larger tile the one of most reuse comes first."""
+    return -measure_reuse(new) if _is_reuse(move, new, new) else 0.0
 
 
 def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
@@ -117,8 +144,8 @@ def _size(value: Value) -> float:
 
 
 def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, str]]:
-    """Legal programs that make one of the moves and change nothing else, nearest values first. A setting that is not
-    written has its default value. The other settings stay as they are written, also those that are the default.
+    """Legal programs that make one of the moves and change nothing else, nearest values first, of larger
+    tiles those of most reuse. A setting that is not written has its default value. The other settings stay as they are written, also those that are the default.
     """
     parsed = parse(program)
     for move in wanted:
@@ -198,7 +225,7 @@ def map_programs(versions: Iterable[Version]) -> dict[str, Version]:
 
 
 def _variants(program: Program, move: Move) -> list[str]:
-    found: dict[str, tuple[float, float, str]] = {}  # by canonical text
+    found: dict[str, tuple[float, float, float, str]] = {}  # by canonical text
     before = canonical(format_program(program))
     for number, stage in enumerate(program.stages):
         setting = OPERATIONS[stage.operation.name].setting(move.setting)
@@ -211,14 +238,12 @@ def _variants(program: Program, move: Move) -> list[str]:
         for value in [*values, ABSENT]:
             if value == here or not goes(move, start, default if value == ABSENT else value):
                 continue
-            if start == ABSENT and move.direction == "more" and _size(value) == 1:
-                continue  # one part, one stage, one CTA: nothing more than without the setting
             text = format_program(_with(program, number, _stage_with(stage, move.setting, value)))
             key = _key(text)
             if key is not None and key != before:
                 size = _size(value) if start == ABSENT else 0.0  # from no value each is as far
-                found.setdefault(key, (distance({"": start}, {"": value}), size, text))
-    return [text for _, _, text in sorted(found.values())]
+                found.setdefault(key, (_miss(move, value), distance({"": start}, {"": value}), size, text))
+    return [text for *_, text in sorted(found.values())]
 
 
 def find_default(program: str, name: str) -> Value:
