@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from workbench.analysis.time_model import fitted_model
-from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of
+from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of, spread_rows
 from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, Measure, Profile
@@ -14,6 +14,7 @@ from workbench.records import Advice, Bound, Measure, Profile
 OVERHEAD = 0.2  # share of launches and gaps in the call (KernelPro's trigger)
 TAIL = 1.15  # waves rounded up over waves (inferred)
 STARTS = 0.5  # share of the start of CTAs in a kernel's time (inferred)
+FILLED = 0.9  # CTAs for each SM: persistent kernels leave some out (chosen)
 ENOUGH = 32  # CTAs for each SM, beyond which more do not help to share the work evenly (chosen)
 MANY_WAVES = 6.0  # a last wave after so many does not matter (inferred)
 
@@ -102,6 +103,11 @@ def _small(kernels: Sequence[Signals]) -> float:
     return sum(constants.start_cycles / kernel.device.clock_hz for kernel in kernels)
 
 
+def is_underfilled(kernel: Signals) -> bool:
+    """Whether a kernel has fewer CTAs than the device has SMs."""
+    return 0 < math.prod(kernel.metrics.grid) < FILLED * kernel.device.sms
+
+
 class Underfilled(KernelProbe):
     """Are there CTAs for all SMs?"""
 
@@ -110,9 +116,9 @@ class Underfilled(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: fewer CTAs than SMs; persistent kernels with a CTA on each SM do not count."""
-        ctas = math.prod(kernel.metrics.grid)
-        if not ctas or ctas >= 0.9 * kernel.device.sms:
+        if not is_underfilled(kernel):
             return None
+        ctas = math.prod(kernel.metrics.grid)
         filled = ctas / kernel.device.sms
         everything = dict.fromkeys(kernel.busy, max(filled, 0.1))
         everything |= {"DRAM": 1.0, "L2": 1.0}
@@ -126,12 +132,11 @@ class Underfilled(KernelProbe):
             changes=moves(
                 ("parts", MORE),
                 ("splitk", MORE),
-                ("cluster", MORE),
-                ("tile", LESS),
+                *(() if kernel.metrics.wgmma else (("tile", LESS),)),  # a smaller one waits as long for its operands
                 ("split", MORE),
                 ("threads", LESS),
                 ("rows", LESS),
-                ("threads_per_row", MORE),
+                *spread_rows(kernel),
             ),
             line=launch_line(source, kernel.metrics.kernel),
             pattern="split-k stream-k tile scheduler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
+from workbench.probes.grid import is_underfilled
 from workbench.probes.latency import waiting_after_stores, waits_for_copies
 from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, Measure, Profile
@@ -11,6 +12,8 @@ REACHED = 0.5  # share of the data sheet's ratio of tensor cores to fp32 units t
 SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` where a further stage fits (chosen)
 SLOW_PATH = 0.6  # share of Hopper's tensor cores that mma.sync reaches (inferred)
 UNFED = 0.6  # share of the tensor cores' rate (inferred)
+IDLE = 0.02  # share below which a kernel's products are not its work, unless they are most of the problem's (inferred)
+MOST = 0.5  # share of the problem's FLOPs (chosen)
 LANES = 26.0  # active threads of a warp-instruction, of 32 (inferred)
 ISSUE = 0.5  # share of the issue slots (inferred)
 INTEGER = 0.5  # share of integer, move and branch instructions (inferred)
@@ -70,6 +73,11 @@ def _faster(kernel: Signals, dtype: str) -> float:
     return max(REACHED * device.peak(dtype, tensor_cores=True) / device.peak("float32", tensor_cores=False), 2.0)
 
 
+def _does_most(kernel: Signals, bound: Bound | None) -> bool:
+    """Whether the products of a kernel are most of the problem's FLOPs."""
+    return bound is not None and sum(flops for _, flops in kernel.metrics.tensor_flops) > MOST * bound.flops
+
+
 class TensorFeed(KernelProbe):
     """Do the tensor cores get their operands in time?"""
 
@@ -80,7 +88,9 @@ class TensorFeed(KernelProbe):
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: tensor cores are used, but for less than UNFED of the time, and DRAM is not the reason."""
         share = kernel.busy["tensor cores"]
-        if not kernel.metrics.tensor_flops or not 0.02 < share < UNFED or kernel.busy["DRAM"] > UNFED:
+        if not kernel.metrics.tensor_flops or share >= UNFED or kernel.busy["DRAM"] > UNFED:
+            return None
+        if share <= IDLE and not _does_most(kernel, bound):
             return None
         if kernel.on_slow_path and share > UNFED * SLOW_PATH:
             return None  # `tensor_cores`
@@ -96,7 +106,7 @@ class TensorFeed(KernelProbe):
             cause=f"tensor cores are busy for {share:.0%} of the time: each tile brings too little work for its loads",
             action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
             evidence=(Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),),
-            changes=moves(("tile", MORE), ("stages", MORE), ("cluster", MORE)),
+            changes=moves(*(() if is_underfilled(kernel) else (("tile", MORE),)), ("stages", MORE), ("cluster", MORE)),
             line=most_waited(profile.lines, "gmma", "math_pipe_throttle", text=r"\bgemm\(|wait_group|consumer_wait"),
             pattern="cooperative pingpong warpgroup tile",
         )

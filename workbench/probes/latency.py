@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 import re
 
-from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
+from workbench.probes.base import (
+    FEW_THREADS,
+    LESS,
+    MORE,
+    OTHER,
+    KernelProbe,
+    most_waited,
+    moves,
+    spread_rows,
+    worst_line,
+)
 from workbench.probes.memory import NARROW, mean_access
 from workbench.probes.signals import LATENCY, Signals
 from workbench.probes.two_stage import SATURATED
@@ -15,7 +25,6 @@ STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trig
 BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
 WAITS = 0.5  # share of latency in the time from which waiting is worth an advice (inferred)
 EPILOGUE = 0.25  # share of the warps' waiting after the first store (inferred)
-FEW, MANY = 128, 256  # threads of a CTA between which their number matters little (measured on landscapes)
 SHARED_L2 = 0.4  # share of L2 (inferred)
 SHARED = {"L2": 0.7, LATENCY: 0.9}  # what is left where two CTAs share an operand (inferred)
 HIDDEN = {"L2": 0.85}  # and where a further stage fits: the waiting is left to `pipeline_depth` (chosen)
@@ -58,20 +67,12 @@ class MemoryLatency(KernelProbe):
                 *((("vector", MORE),) if (mean_access(kernel) or 0.0) <= NARROW else ()),
                 ("unroll", MORE),
                 ("rows", MORE),
-                *share_rows(kernel),
-                *((("threads", MORE),) if math.prod(kernel.metrics.block) < FEW else ()),
+                *spread_rows(kernel),
+                *((("threads", MORE),) if math.prod(kernel.metrics.block) < FEW_THREADS else ()),
             ),
             line=most_waited(profile.lines, *MEMORY_STALLS),
             pattern="prefetch unroll cp.async multistage pipeline",
         )
-
-
-def share_rows(kernel: Signals) -> tuple[tuple[str, str], ...]:
-    """The move of the threads that share a row: more in a small CTA, fewer in one so large that its barriers cost."""
-    threads = math.prod(kernel.metrics.block)
-    if threads > MANY:
-        return (("threads_per_row", LESS),)
-    return (("threads_per_row", MORE),) if threads <= FEW else ()
 
 
 class BarrierStalls(KernelProbe):

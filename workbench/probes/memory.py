@@ -125,6 +125,7 @@ class L2Locality(KernelProbe):
         waits = kernel.explained_waiting("DRAM")
         if several:  # the call as a whole: its kernels are bound by the same bytes
             kernel = replace(kernel, share=1.0)
+        shared = (("cluster", MORE),) if kernel.metrics.tensor_flops else ()  # CTAs of a row share no data
         return self.advise(
             kernel,
             profile,
@@ -136,7 +137,7 @@ class L2Locality(KernelProbe):
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",
             evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
             # fewer parts: each kernel of a row in parts reads it again
-            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), ("cluster", MORE), ("parts", LESS)),
+            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), *shared, ("parts", LESS)),
             line=worst_access(profile.lines, _read_sectors, source) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )

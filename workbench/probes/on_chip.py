@@ -104,7 +104,7 @@ class RegisterPressure(KernelProbe):
                 Measure(name="registers a thread", value=float(registers), limit=float(MANY)),
                 Measure(name="occupancy", value=resident, limit=LOW, unit="%"),
             ),
-            changes=moves(("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS), ("tile", LESS)),
+            changes=moves(("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS)),
             line=most_waited(profile.lines, "long_scoreboard"),
             pattern="accumulator fragment register tile",
         )
