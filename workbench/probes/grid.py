@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from workbench.analysis.time_model import fitted_model
-from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of, spread_rows
+from workbench.probes.base import FEW_THREADS, LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of
 from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, Measure, Profile
@@ -16,6 +16,7 @@ TAIL = 1.15  # waves rounded up over waves (inferred)
 STARTS = 0.5  # share of the start of CTAs in a kernel's time (inferred)
 FILLED = 0.9  # CTAs for each SM: persistent kernels leave some out (chosen)
 ENOUGH = 32  # CTAs for each SM, beyond which more do not help to share the work evenly (chosen)
+MAIN, BRIEF = 0.5, 0.1  # share of the call: of its main kernel, of one that hardly counts (chosen)
 MANY_WAVES = 6.0  # a last wave after so many does not matter (inferred)
 
 
@@ -61,7 +62,7 @@ class LaunchOverhead(Probe):
                 Measure(name="launches", value=float(len(kernels))),
             ),
             line=launch_line(source, max(kernels, key=lambda kernel: kernel.seconds).metrics.kernel),
-            moves=moves(("parts", LESS), ("splitk", LESS)),
+            moves=moves(*fewer_parts(kernels), ("splitk", LESS)),
             pattern="fused epilogue kernel",
             gain=gain,
             provenance="measured" if timeline is not None else "modelled",
@@ -103,6 +104,19 @@ def _small(kernels: Sequence[Signals]) -> float:
     return sum(constants.start_cycles / kernel.device.clock_hz for kernel in kernels)
 
 
+def _spread(kernel: Signals) -> tuple[tuple[str, str], ...]:
+    """The moves that give a kernel more CTAs whose settings its other kernels share."""
+    few = math.prod(kernel.metrics.block) <= FEW_THREADS
+    return (("threads", LESS), ("rows", LESS), *((("threads_per_row", MORE),) if few else ()))
+
+
+def fewer_parts(kernels: Sequence[Signals]) -> tuple[tuple[str, str], ...]:
+    """The move to fewer parts, each of which is read and written once more, where enough CTAs are left."""
+    long = [kernel for kernel in kernels if kernel.share > BRIEF]
+    full = all(math.prod(kernel.metrics.grid) > ENOUGH * kernel.device.sms for kernel in long)
+    return (("parts", LESS),) if full else ()
+
+
 def is_underfilled(kernel: Signals) -> bool:
     """Whether a kernel has fewer CTAs than the device has SMs."""
     return 0 < math.prod(kernel.metrics.grid) < FILLED * kernel.device.sms
@@ -134,9 +148,7 @@ class Underfilled(KernelProbe):
                 ("splitk", MORE),
                 *(() if kernel.metrics.wgmma else (("tile", LESS),)),  # a smaller one waits as long for its operands
                 ("split", MORE),
-                ("threads", LESS),
-                ("rows", LESS),
-                *spread_rows(kernel),
+                *(_spread(kernel) if kernel.share > MAIN else ()),
             ),
             line=launch_line(source, kernel.metrics.kernel),
             pattern="split-k stream-k tile scheduler",

@@ -16,6 +16,7 @@ from workbench.probes.base import (
     spread_rows,
     worst_line,
 )
+from workbench.probes.grid import is_underfilled
 from workbench.probes.memory import NARROW, mean_access
 from workbench.probes.signals import LATENCY, Signals
 from workbench.probes.two_stage import SATURATED
@@ -67,6 +68,7 @@ class MemoryLatency(KernelProbe):
                 *((("vector", MORE),) if (mean_access(kernel) or 0.0) <= NARROW else ()),
                 ("unroll", MORE),
                 ("rows", MORE),
+                *(() if is_underfilled(kernel) else (("tile", MORE),)),
                 *spread_rows(kernel),
                 *((("threads", MORE),) if math.prod(kernel.metrics.block) < FEW_THREADS else ()),
             ),

@@ -14,7 +14,8 @@ from workbench.probes.base import (
     moves,
     worst_access,
 )
-from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals
+from workbench.probes.grid import fewer_parts
+from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals, read_signals
 from workbench.records import Advice, Bound, KernelMetrics, LineProfile, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
@@ -137,7 +138,7 @@ class L2Locality(KernelProbe):
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",
             evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
             # fewer parts: each kernel of a row in parts reads it again
-            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), *shared, ("parts", LESS)),
+            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), *shared, *fewer_parts(read_signals(profile))),
             line=worst_access(profile.lines, _read_sectors, source) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )
