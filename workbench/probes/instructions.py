@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
 from workbench.probes.grid import is_underfilled
-from workbench.probes.latency import waiting_after_stores, waits_for_copies
+from workbench.probes.latency import shares_nothing, waiting_after_stores, waits_for_copies
 from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
 REACHED = 0.5  # share of the data sheet's ratio of tensor cores to fp32 units that a first version gains (inferred)
-SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` where a further stage fits (chosen)
+REUSED = 85.0  # uses of each operand that comes from L2: those of tiles of 128 x 256 (chosen)
+SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` or `tma_clusters` where they advise (chosen)
 SLOW_PATH = 0.6  # share of Hopper's tensor cores that mma.sync reaches (inferred)
 UNFED = 0.6  # share of the tensor cores' rate (inferred)
 IDLE = 0.02  # share below which a kernel's products are not its work, unless they are most of the problem's (inferred)
@@ -92,21 +93,27 @@ class TensorFeed(KernelProbe):
             return None
         if share <= IDLE and not _does_most(kernel, bound):
             return None
-        if kernel.on_slow_path and share > UNFED * SLOW_PATH:
-            return None  # `tensor_cores`
+        reachable = UNFED * (SLOW_PATH if kernel.on_slow_path else 1.0)
+        uses = kernel.operand_uses
+        small = uses is not None and uses < REUSED
+        if kernel.on_slow_path and (not small or share > reachable / 2):
+            return None  # `tensor_cores` says more
         late, _ = waiting_after_stores(profile.lines)  # not for operands
-        if waits_for_copies(kernel, source):
+        if waits_for_copies(kernel, source) or (not small and shares_nothing(kernel)):
             late = max(late, SHALLOW)
         return self.advise(
             kernel,
             profile,
             gain=kernel.gain(
-                {LATENCY: 1 - (1 - max(share / UNFED, 0.4)) * (1 - late), "shared memory": 0.7, "issue": 0.7, "L2": 0.7}
+                {LATENCY: 1 - (1 - max(share / reachable, 0.4)) * (1 - late), "shared memory": 0.7, "issue": 0.7, "L2": 0.7}
             ),
             cause=f"tensor cores are busy for {share:.0%} of the time: each tile brings too little work for its loads",
             action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
-            evidence=(Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),),
-            changes=moves(*(() if is_underfilled(kernel) else (("tile", MORE),)), ("stages", MORE), ("cluster", MORE)),
+            evidence=(
+                Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),
+                *((Measure(name="uses of an operand from L2", value=uses, limit=REUSED),) if uses is not None else ()),
+            ),
+            changes=moves(*((("tile", MORE),) if small and not is_underfilled(kernel) else ()), ("stages", MORE), ("cluster", MORE)),
             line=most_waited(profile.lines, "gmma", "math_pipe_throttle", text=r"\bgemm\(|wait_group|consumer_wait"),
             pattern="cooperative pingpong warpgroup tile",
         )

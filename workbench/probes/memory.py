@@ -73,14 +73,16 @@ class AccessWidth(KernelProbe):
         if width is None or not 1 <= width <= NARROW or not streams(kernel, bound):
             return None  # under a byte: few threads of a warp access, which `coalescing` is about
         fewer = max(width / WIDE, 0.25)
+        # also fewer threads; a thread with more in flight needs registers, which pressed kernels lack
+        saved = ("issue", "L1", CTA_LAUNCH, *(() if kernel.pressed else (LATENCY,)))
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("issue", "L1", LATENCY, CTA_LAUNCH), fewer)),  # also fewer threads
+            gain=kernel.gain(dict.fromkeys(saved, fewer)),
             cause=f"a thread moves {width:.0f} bytes with an access of at most {WIDE}",
             action="use wider vector accesses, up to 16 bytes each: fewer instructions, and more bytes in flight",
             evidence=(Measure(name="bytes of an access", value=width, limit=NARROW, unit="bytes"),),
-            changes=moves(("vector", MORE), ("unroll", MORE)),
+            changes=moves(("vector", MORE), *(() if kernel.pressed else (("unroll", MORE),))),
             line=worst_access(profile.lines, lambda line: line.sectors or 0.0, source),
             pattern="vectorized load 128 bit copy atom",
         )
@@ -211,10 +213,13 @@ class DramRate(KernelProbe):
         if kernel.busy["DRAM"] <= FULL or bound is None or bound.attainable_s is None:
             return None
         seconds = sum(item.duration_s or item.modelled_s or 0.0 for item in profile.kernels)
+        moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, False) for item in profile.kernels)
+        if moved > AGAIN * bound.least_bytes or not seconds:
+            return None  # `l2_locality`
         return self.advise(
             kernel,
             profile,
-            gain=seconds / bound.attainable_s if seconds else 1.0,
+            gain=min(seconds / bound.attainable_s, 1 / kernel.busy["DRAM"]),
             cause=f"DRAM is busy for {kernel.busy['DRAM']:.0%} of the time",
             action="move fewer bytes: fuse with the operation before or after it, or store in 16 bits; "
             "a last few percent may come from streaming accesses without temporary spikes (CTAs of another size)",
