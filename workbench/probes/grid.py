@@ -6,7 +6,18 @@ import math
 from collections.abc import Sequence
 
 from workbench.analysis.time_model import fitted_model
-from workbench.probes.base import FEW_THREADS, LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of
+from workbench.probes.base import (
+    FEW_THREADS,
+    LEAST,
+    LESS,
+    MAIN,
+    MORE,
+    OTHER,
+    KernelProbe,
+    launch_line,
+    moves,
+    severity_of,
+)
 from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, Measure, Profile
@@ -16,7 +27,7 @@ TAIL = 1.15  # waves rounded up over waves (inferred)
 STARTS = 0.5  # share of the start of CTAs in a kernel's time (inferred)
 FILLED = 0.9  # CTAs for each SM: persistent kernels leave some out (chosen)
 ENOUGH = 32  # CTAs for each SM, beyond which more do not help to share the work evenly (chosen)
-MAIN, BRIEF = 0.5, 0.1  # share of the call: of its main kernel, of one that hardly counts (chosen)
+BRIEF = 0.1  # share of the call of a kernel that hardly counts (chosen)
 MANY_WAVES = 6.0  # a last wave after so many does not matter (inferred)
 
 
@@ -32,7 +43,10 @@ class LaunchOverhead(Probe):
         CTAs of a kernel take over STARTS of its time to start.
         """
         kernels = read_signals(profile)
-        found = [self._between(kernels, profile, source), *(self._of_ctas(kernel, source) for kernel in kernels)]
+        found = [
+            self._between(kernels, profile, source),
+            *(self._of_ctas(kernel, kernels, source) for kernel in kernels),
+        ]
         return max(filter(None, found), key=lambda advice: advice.gain, default=None)
 
     def _between(self, kernels: Sequence[Signals], profile: Profile, source: str) -> Advice | None:
@@ -68,7 +82,7 @@ class LaunchOverhead(Probe):
             provenance="measured" if timeline is not None else "modelled",
         )
 
-    def _of_ctas(self, kernel: Signals, source: str) -> Advice | None:
+    def _of_ctas(self, kernel: Signals, kernels: Sequence[Signals], source: str) -> Advice | None:
         """The advice on a kernel of many small CTAs."""
         share, ctas = kernel.busy[CTA_LAUNCH], math.prod(kernel.metrics.grid)
         if share <= STARTS:
@@ -90,7 +104,8 @@ class LaunchOverhead(Probe):
             ),
             line=launch_line(source, kernel.metrics.kernel),
             moves=moves(
-                ("threads", MORE), ("rows", MORE), ("vector", MORE), ("unroll", MORE), ("tile", MORE), ("parts", LESS)
+                *(("threads", MORE), ("rows", MORE), ("vector", MORE), ("unroll", MORE), ("tile", MORE)),
+                *fewer_parts(kernels),
             ),
             pattern="persistent tile scheduler",
             gain=gain,
@@ -120,6 +135,13 @@ def fewer_parts(kernels: Sequence[Signals]) -> tuple[tuple[str, str], ...]:
 def is_underfilled(kernel: Signals) -> bool:
     """Whether a kernel has fewer CTAs than the device has SMs."""
     return 0 < math.prod(kernel.metrics.grid) < FILLED * kernel.device.sms
+
+
+def fills_device(kernel: Signals) -> bool:
+    """Whether a kernel has a CTA for each SM, but for those that its clusters leave out: larger tiles may leave SMs
+    idle where it has fewer.
+    """
+    return math.prod(kernel.metrics.grid) > kernel.device.sms - (kernel.metrics.cluster or 1)
 
 
 class Underfilled(KernelProbe):

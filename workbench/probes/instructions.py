@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
-from workbench.probes.grid import is_underfilled
+from workbench.probes.grid import fills_device
 from workbench.probes.latency import shares_nothing, waiting_after_stores, waits_for_copies
 from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
 REACHED = 0.5  # share of the data sheet's ratio of tensor cores to fp32 units that a first version gains (inferred)
-REUSED = 85.0  # uses of each operand that comes from L2: those of tiles of 128 x 256 (chosen)
+REUSED = 70.0  # uses of an operand that comes from L2: tiles of 128 x 256 have 85, less what stores take (inferred)
 SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` or `tma_clusters` where they advise (chosen)
 SLOW_PATH = 0.6  # share of Hopper's tensor cores that mma.sync reaches (inferred)
 UNFED = 0.6  # share of the tensor cores' rate (inferred)
@@ -98,6 +98,7 @@ class TensorFeed(KernelProbe):
         small = uses is not None and uses < REUSED
         if kernel.on_slow_path and (not small or share > reachable / 2):
             return None  # `tensor_cores` says more
+        full = fills_device(kernel)
         late, _ = waiting_after_stores(profile.lines)  # not for operands
         if waits_for_copies(kernel, source) or (not small and shares_nothing(kernel)):
             late = max(late, SHALLOW)
@@ -105,7 +106,12 @@ class TensorFeed(KernelProbe):
             kernel,
             profile,
             gain=kernel.gain(
-                {LATENCY: 1 - (1 - max(share / reachable, 0.4)) * (1 - late), "shared memory": 0.7, "issue": 0.7, "L2": 0.7}
+                {
+                    LATENCY: 1 - (1 - max(share / reachable, 0.4)) * (1 - late),
+                    "shared memory": 0.7,
+                    "issue": 0.7,
+                    "L2": 0.7,
+                }
             ),
             cause=f"tensor cores are busy for {share:.0%} of the time: each tile brings too little work for its loads",
             action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
@@ -113,7 +119,11 @@ class TensorFeed(KernelProbe):
                 Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),
                 *((Measure(name="uses of an operand from L2", value=uses, limit=REUSED),) if uses is not None else ()),
             ),
-            changes=moves(*((("tile", MORE),) if small and not is_underfilled(kernel) else ()), ("stages", MORE), ("cluster", MORE)),
+            changes=moves(
+                *((("tile", MORE),) if small and full else ()),
+                ("stages", MORE),
+                *((("cluster", MORE),) if full else ()),
+            ),
             line=most_waited(profile.lines, "gmma", "math_pipe_throttle", text=r"\bgemm\(|wait_group|consumer_wait"),
             pattern="cooperative pingpong warpgroup tile",
         )

@@ -16,7 +16,7 @@ from workbench.probes.base import (
     spread_rows,
     worst_line,
 )
-from workbench.probes.grid import is_underfilled
+from workbench.probes.grid import fills_device
 from workbench.probes.memory import NARROW, mean_access
 from workbench.probes.signals import LATENCY, Signals
 from workbench.probes.two_stage import SATURATED
@@ -67,7 +67,7 @@ class MemoryLatency(KernelProbe):
             ),
             changes=moves(
                 *(() if kernel.pressed else deepen(kernel)),
-                *(() if is_underfilled(kernel) else (("tile", MORE),)),
+                *((("tile", MORE),) if fills_device(kernel) else ()),
                 *spread_rows(kernel),
                 *((("threads", MORE),) if math.prod(kernel.metrics.block) < FEW_THREADS else ()),
             ),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from workbench.probes.base import (
     LESS,
+    MANY_THREADS,
     MORE,
     OTHER,
     KernelProbe,
@@ -15,7 +17,7 @@ from workbench.probes.base import (
     worst_access,
 )
 from workbench.probes.grid import fewer_parts
-from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals, read_signals
+from workbench.probes.signals import CTA_LAUNCH, LATENCY, SPILLED, Signals, read_signals
 from workbench.records import Advice, Bound, KernelMetrics, LineProfile, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
@@ -43,9 +45,10 @@ class Coalescing(KernelProbe):
             return None
         ratio = used / least
         line = worst_access(profile.lines, excess_sectors, source)
-        by_thread = [("threads_per_row", MORE), ("vector", LESS)]  # a vector of several accesses spreads each of them
+        wider = [("threads_per_row", MORE)] if math.prod(kernel.metrics.block) <= MANY_THREADS else []
+        by_thread = [*wider, ("vector", LESS)]  # a vector of several accesses spreads each of them
         if (mean_access(kernel) or 0.0) <= NARROW:
-            by_thread = [("vector", MORE), ("threads_per_row", MORE)]
+            by_thread = [("vector", MORE), *wider]
         return self.advise(
             kernel,
             profile,
@@ -115,8 +118,8 @@ class L2Locality(KernelProbe):
         """Trigger: DRAM traffic of the call over AGAIN times the problem's least bytes, or sectors that the emulated L2
         loads more than AGAIN times in the mean.
         """
-        if bound is None or not bound.least_bytes:
-            return None
+        if bound is None or not bound.least_bytes or kernel.spilled > SPILLED:
+            return None  # `register_spills`: local memory is what goes through DRAM
         several = len(profile.kernels) > 1
         moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, several) for item in profile.kernels)
         modelled, reloads = moved / bound.least_bytes, _count_reloads(profile)
@@ -140,7 +143,9 @@ class L2Locality(KernelProbe):
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",
             evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
             # fewer parts: each kernel of a row in parts reads it again
-            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), *shared, *fewer_parts(read_signals(profile))),
+            changes=moves(
+                ("kept", MORE), ("raster", OTHER), ("tile", MORE), *shared, *fewer_parts(read_signals(profile))
+            ),
             line=worst_access(profile.lines, _read_sectors, source) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )

@@ -21,6 +21,7 @@ ABSENT: Value = ("absent",)
 WAYS: tuple[Direction, ...] = ("more", "less")
 Neighbour = tuple[Row, str, Value, Value]  # a measured row, the setting that differs, the program's value, the row's
 Step = tuple[str, str]  # the programs before and after it
+TWO_GROUPS = ".schedule(cooperative)"  # share a tile
 LARGEST = 128 * 128  # sums of a tile: 128 registers of 128 threads, half of what a thread has (chosen)
 
 
@@ -54,7 +55,9 @@ def choose_moved(near: Iterable[Neighbour], wanted: Iterable[Move]) -> Row | Non
     """
     near = tuple(near)
     for move in wanted:
-        made = [(row, new) for row, name, old, new in near if name == move.setting and goes(move, old, new)]
+        made = [
+            (row, new) for row, name, old, new in near if name == move.setting and goes(move, old, new, row.program)
+        ]
         if made:
             return min(made, key=lambda item: _miss(move, item[1]))[0]
     return None
@@ -86,14 +89,15 @@ def _value(program: str, name: str) -> Value:
     return find_default(program, name) if found is None else found
 
 
-def goes(move: Move, old: Value, new: Value) -> bool:
-    """Whether the step from one value of a setting to another is in the move's direction. Absent is the least, and one
-    part, stage or CTA is not more; of values with several numbers the product counts, of a larger tile its reuse.
+def goes(move: Move, old: Value, new: Value, program: str) -> bool:
+    """Whether the step from one value of a setting to another, of `program`, is in the move's direction. Absent is the
+    least, and one part, stage or CTA is not more; of values with several numbers the product counts, of a larger tile
+    its reuse.
     """
     if move.direction == "other":
         return True
     if _is_reuse(move, old, new):
-        fits = _area(new) <= max(LARGEST, _area(old))
+        fits = _area(new) <= max(LARGEST * (2 if TWO_GROUPS in program else 1), _area(old))
         return fits and measure_reuse(new) > measure_reuse(old)
     size = [_size(value) for value in (old, new)]
     if old == ABSENT and new and all(part == 1 for part in new) and move.direction == "more":
@@ -127,7 +131,7 @@ def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
         bool(changed)
         and strip_settings(before) == strip_settings(after)
         and all(
-            any(move.setting == name.partition(" ")[0] and goes(move, old, new) for move in wanted)
+            any(move.setting == name.partition(" ")[0] and goes(move, old, new, after) for move in wanted)
             for name, (old, new) in changed.items()
         )
     )
@@ -202,7 +206,7 @@ def extends_failed_step(steps: Iterable[Step], move: Move, program: str) -> bool
             ways = [move]
         else:  # a setting without a default has no direction
             ways = [] if ABSENT in values else [dataclasses.replace(move, direction=way) for way in WAYS]
-        if any(goes(way, *values[:2]) and goes(way, *values[1:]) for way in ways):
+        if any(goes(way, *values[:2], after) and goes(way, *values[1:], program) for way in ways):
             return True
     return False
 
@@ -236,7 +240,7 @@ def _variants(program: Program, move: Move) -> list[str]:
         default = _find_default(_with(program, number, _stage_with(stage, move.setting, ABSENT)), number, move.setting)
         start = default if here == ABSENT else here
         for value in [*values, ABSENT]:
-            if value == here or not goes(move, start, default if value == ABSENT else value):
+            if value == here or not goes(move, start, default if value == ABSENT else value, before):
                 continue
             text = format_program(_with(program, number, _stage_with(stage, move.setting, value)))
             key = _key(text)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, excess_wavefronts, most_waited, moves, worst_access
-from workbench.probes.signals import LATENCY, LOW_OCCUPANCY, MANY_REGISTERS, Signals
+from workbench.probes.signals import LATENCY, LOW_OCCUPANCY, MANY_REGISTERS, SPILLED, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
 CONFLICTS = 1.2  # wavefronts over the least (as for sectors; inferred)
 BUSY = 0.8  # a resource that is busy for this share needs no more warps (a rule of NVIDIA's tools)
 SLOWER = 8.0  # a local access waits so many times as long as arithmetic: 33 cycles of L1 against 4
-SPILLED = 0.01  # share of local accesses among the instructions (inferred)
 
 
 class BankConflicts(KernelProbe):
@@ -113,10 +112,9 @@ class RegisterSpills(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: local accesses over SPILLED of the warp-instructions, in the machine code or by its counters."""
-        local, executed = kernel.metrics.local_requests, kernel.metrics.warp_instructions
-        if not local or not executed or local / (local + executed) <= SPILLED:
+        share = kernel.spilled
+        if share <= SPILLED:
             return None
-        share = local / (local + executed)
         return self.advise(
             kernel,
             profile,

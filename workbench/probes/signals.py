@@ -25,6 +25,7 @@ CTA_LAUNCH = "CTA launch"
 WARPGROUPS = re.compile(r"warpgroup|wgmma")
 MANY_REGISTERS = 96  # of a thread (KernelPro's trigger)
 LOW_OCCUPANCY = 0.5  # KernelPro's trigger
+SPILLED = 0.01  # share of local accesses among the instructions (inferred)
 OPERAND_BYTES = {"tfloat32": 4, "float32": 4, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}  # of an element, else 2
 MEMORY = ("DRAM", "L2", "L1", "shared memory")
 COMPUTE = ("tensor cores", "fp32", "issue")
@@ -74,6 +75,12 @@ class Signals:
         metrics = self.metrics
         many = (metrics.registers or 0) > MANY_REGISTERS and metrics.limiter == "registers" and not metrics.wgmma
         return many and metrics.theoretical_occupancy is not None and metrics.theoretical_occupancy < LOW_OCCUPANCY
+
+    @property
+    def spilled(self) -> float:
+        """The share of local accesses among the instructions."""
+        local, executed = self.metrics.local_requests or 0.0, self.metrics.warp_instructions or 0.0
+        return local / (local + executed) if executed else 0.0
 
     @property
     def operand_uses(self) -> float | None:
