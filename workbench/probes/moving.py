@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import re
 from collections.abc import Iterable, Iterator
 
 from workbench.codegen.canonical import canonical
@@ -21,6 +22,7 @@ ABSENT: Value = ("absent",)
 WAYS: tuple[Direction, ...] = ("more", "less")
 Neighbour = tuple[Row, str, Value, Value]  # a measured row, the setting that differs, the program's value, the row's
 Step = tuple[str, str]  # the programs before and after it
+ARCH = re.compile(r"\.arch\(\w+\)")
 TWO_GROUPS = ".schedule(cooperative)"  # share a tile
 LARGEST = 128 * 128  # sums of a tile: 128 registers of 128 threads, half of what a thread has (chosen)
 
@@ -155,6 +157,14 @@ def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, st
     for move in wanted:
         for text in _variants(parsed, move):
             yield move, text
+
+
+def write_for(arch: str, program: str, wanted: Iterable[Move]) -> str:
+    """The first legal program for another arch that makes one of the moves; "" if there is none, or it has that arch."""
+    text = ARCH.sub(f".arch({arch})", program)
+    if text == program or _key(text) is None:
+        return ""
+    return next((made for _, made in write_moved(text, wanted)), "")
 
 
 def name_settings(program: str, wanted: Iterable[Move]) -> tuple[str, ...]:

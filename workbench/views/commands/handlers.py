@@ -146,7 +146,7 @@ def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
         return show_verdict(state, made) if made is not None else MimeBundle(state.last_note)
     found = session.diagnose(number, arguments.by, again=arguments.again)
     version = session.version(number)
-    way = notebook_way(version, session.versions, has_model=session.has_model)
+    way = notebook_way(version, session.versions, has_model=session.has_model, problem=session.problem)
     return diagnosis_report(version, found, way, program_rules(version, session.problem), session.versions)
 
 
