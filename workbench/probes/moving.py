@@ -176,8 +176,8 @@ def name_settings(program: str, wanted: Iterable[Move]) -> tuple[str, ...]:
 def describe_move(move: Move, before: str, after: str) -> str:
     """The change of one setting in words: "vector 2 instead of 1"."""
     old, new = (_values(text, move.setting) for text in (before, after))
-    if not new:
-        return f"without {move.setting}"
+    if not new:  # also a setting that has no value: it is written or not
+        return move.setting if f".{move.setting}(" in after else f"without {move.setting}"
     return f"{move.setting} {new}" + (f" instead of {old}" if old and old != new else "")
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, excess_wavefronts, most_waited, moves, worst_access
+from workbench.probes.base import (
+    LESS,
+    MORE,
+    OTHER,
+    KernelProbe,
+    excess_wavefronts,
+    most_waited,
+    moves,
+    spread_rows,
+    worst_access,
+)
 from workbench.probes.signals import LATENCY, LOW_OCCUPANCY, MANY_REGISTERS, SPILLED, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
@@ -98,7 +108,9 @@ class RegisterPressure(KernelProbe):
                 Measure(name="registers a thread", value=float(registers), limit=float(MANY_REGISTERS)),
                 Measure(name="occupancy", value=resident, limit=LOW_OCCUPANCY, unit="%"),
             ),
-            changes=moves(("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS)),
+            changes=moves(
+                *(("thread_tile", LESS), ("unroll", LESS), ("kept", LESS)), *spread_rows(kernel), ("vector", LESS)
+            ),
             line=most_waited(profile.lines, "long_scoreboard"),
             pattern="accumulator fragment register tile",
         )
