@@ -87,7 +87,9 @@ class TensorFeed(KernelProbe):
     classes = frozenset({"compute", "latency"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: tensor cores are used, but for less than UNFED of the time, and DRAM is not the reason."""
+        """Trigger: tensor cores are used, but for less than UNFED of the time, and DRAM is not the reason; of mma.sync
+        on Hopper only where an operand from L2 is used fewer than REUSED times.
+        """
         share = kernel.busy["tensor cores"]
         if not kernel.metrics.tensor_flops or share >= UNFED or kernel.busy["DRAM"] > UNFED:
             return None

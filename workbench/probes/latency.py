@@ -59,8 +59,8 @@ class MemoryLatency(KernelProbe):
             profile,
             gain=kernel.gain({LATENCY: 1 - (PRESSED if kernel.pressed else 0.45) * share}),
             cause=f"warps wait for memory in {share:.0%} of their stalls; DRAM is busy for {kernel.busy['DRAM']:.0%}",
-            action="start more loads before the first is needed: unroll, wider vectors, several rows at a time, larger tiles, "
-            "asynchronous copies in stages, or more resident warps",
+            action="start more loads before the first is needed: unroll, wider vectors, several rows at a time, "
+            "larger tiles, asynchronous copies in stages, or more resident warps",
             evidence=(
                 Measure(name="stalls for memory", value=share, limit=STALLED, unit="%"),
                 Measure(name="waiting", value=kernel.waiting, limit=WAITS, unit="%"),

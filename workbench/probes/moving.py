@@ -150,8 +150,9 @@ def _size(value: Value) -> float:
 
 
 def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, str]]:
-    """Legal programs that make one of the moves and change nothing else, nearest values first, of larger
-    tiles those of most reuse. A setting that is not written has its default value. The other settings stay as they are written, also those that are the default.
+    """Legal programs that make one of the moves and change nothing else, nearest values first, of larger tiles
+    those of most reuse. A setting that is not written has its default value. The other settings stay as they are
+    written, also those that are the default.
     """
     parsed = parse(program)
     for move in wanted:
@@ -160,7 +161,7 @@ def write_moved(program: str, wanted: Iterable[Move]) -> Iterator[tuple[Move, st
 
 
 def write_for(arch: str, program: str, wanted: Iterable[Move]) -> str:
-    """The first legal program for another arch that makes one of the moves; "" if there is none, or it has that arch."""
+    """The first legal program for another arch that makes one of the moves; "" if there is none, or for its own."""
     text = ARCH.sub(f".arch({arch})", program)
     if text == program or _key(text) is None:
         return ""

@@ -56,7 +56,9 @@ class OccupancyLimiter(KernelProbe):
     classes = frozenset({"latency", "memory"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: occupancy under LOW_OCCUPANCY while no unit is busy for BUSY of the time; not for wgmma, which needs few."""
+        """Trigger: occupancy under LOW_OCCUPANCY while no unit is busy for BUSY of the time; not for wgmma, which needs
+        few.
+        """
         resident = kernel.metrics.achieved_occupancy or kernel.metrics.theoretical_occupancy
         if resident is None or resident >= LOW_OCCUPANCY or kernel.busiest[1] >= BUSY or kernel.metrics.wgmma:
             return None

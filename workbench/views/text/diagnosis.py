@@ -149,8 +149,8 @@ def describe_sets(found: Found) -> str:
 
 class Found(NamedTuple):
     """The next program that follows an advice, what it sets, which versions have such a change and what became of them,
-    and why advised settings before that one are passed over; "" for what there is not. `other` is a program that follows
-    it on the device's own arch, where none for the version's arch does.
+    and why advised settings before that one are passed over; "" for what there is not. `other` is a program that
+    follows it on the device's own arch, where none for the version's arch does.
     """
 
     program: str = ""
