@@ -19,6 +19,23 @@ def cache_root() -> Path:
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutegen"
 
 
+def sessions_root() -> Path:
+    """The folder of sessions: $CUTEGEN_ROOT, else .cutegen in the current folder."""
+    return Path(os.environ.get("CUTEGEN_ROOT", ".cutegen"))
+
+
+def lessons_file() -> Path:
+    """The file of what the user's sessions taught: $CUTEGEN_LESSONS, else lessons.jsonl beside the sessions where
+    $CUTEGEN_ROOT names their folder, else cutegen/lessons.jsonl in $XDG_DATA_HOME or ~/.local/share, for all folders.
+    """
+    if named := os.environ.get("CUTEGEN_LESSONS"):
+        return Path(named)
+    if os.environ.get("CUTEGEN_ROOT"):
+        return sessions_root() / "lessons.jsonl"
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (data if data.is_absolute() else Path.home() / ".local" / "share") / "cutegen" / "lessons.jsonl"
+
+
 def trusted_folder() -> Path:
     """The folder of what the user trusts: $CUTEGEN_TRUST, else cutegen/trusted in $XDG_CONFIG_HOME or ~/.config."""
     named = os.environ.get("CUTEGEN_TRUST")

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from workbench import folders
 from workbench.errors import UserError
 from workbench.records import Experience, Lesson, LessonOutcome, Version
 from workbench.wire import content_hash, from_plain
@@ -30,12 +31,7 @@ Change = tuple[str, str, str]
 
 def path() -> Path | None:
     """The file of the lessons; None if they are switched off."""
-    named = os.environ.get(ENV, "")
-    if named == OFF:
-        return None
-    data = Path(os.environ.get("XDG_DATA_HOME", ""))
-    home = data if data.is_absolute() else Path.home() / ".local" / "share"
-    return Path(named) if named else home / "cutegen" / "lessons.jsonl"
+    return None if os.environ.get(ENV) == OFF else folders.lessons_file()
 
 
 def read() -> tuple[Lesson, ...]:

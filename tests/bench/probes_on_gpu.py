@@ -39,7 +39,7 @@ from workbench.landscapes import landscapes
 from workbench.probes import diagnose, load_probes
 from workbench.profilers import sass
 from workbench.profilers.counters import profile_full_size
-from workbench.profilers.ncu import NcuProfiler
+from workbench.profilers.ncu import PROBLEM_FLOPS, NcuProfiler, credit_flops
 from workbench.proposers.binding import binding_of
 from workbench.proposers.recognition import recognise
 from workbench.records import Candidate, Diagnosis, Facts, Job, Outcome, Problem, Profile, Work
@@ -178,8 +178,10 @@ def take(out: Path, seconds: float, only: str, *, on_gpu: bool, planted: bool = 
 
 def diagnose_plain(row: dict[str, Any], which: str) -> Diagnosis:
     """The diagnosis from one of a kernel's two profiles, all probes asked."""
-    profile = from_plain(row[which], Profile)
-    bound = speed_of_light.bound(from_plain(row["work"], Work), devices.find(profile.device))
+    profile, work = from_plain(row[which], Profile), from_plain(row["work"], Work)
+    if which == "measured" and PROBLEM_FLOPS in profile.notes:  # as the profiler reads it now
+        profile = dataclasses.replace(profile, kernels=(credit_flops(profile.kernels[0], work),))
+    bound = speed_of_light.bound(work, devices.find(profile.device))
     found = diagnose(profile, bound, row["source"], probes=load_probes())
     if found is None:
         raise WorkbenchError(f"{row['kernel']}: no time in the profile of {which}")

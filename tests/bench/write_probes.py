@@ -38,7 +38,9 @@ leaves. A change may take away other costs too: the table says how often it gain
 
 **Making the change.** `--apply PROBE` (or its number) makes a version. A program in muCUTLASS gets one advised \
 setting, and keeps the others as they are written: `change` names the settings that are such a change, `sets` the \
-next legal value that was not tried, and why not of the settings before it. For a kernel that was written by \
+next legal value that was not tried, and why not of the settings before it. That is the nearest value; of larger \
+tiles of a product the one that uses each loaded element most often and whose sums fit into registers. Where only the \
+device's own `--arch` has such a program, the command that tests it there is printed. For a kernel that was written by \
 hand, or where no setting makes the change, the session's model gets the advice as its instruction; without a model \
 one line says what to edit, with an example of the pattern from code search (once `%cutegen search` has built its \
 index). The panel has a button for it. Where a step was wrong or not \

@@ -126,6 +126,22 @@ def test_lessons_are_forgotten_noted_and_switched_off(monkeypatch: pytest.Monkey
     assert lessons.path() is None and not lessons.read()
 
 
+def test_lessons_are_the_users_unless_the_sessions_are_kept_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CUTEGEN_LESSONS", raising=False)
+    monkeypatch.delenv("CUTEGEN_ROOT", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    lessons.add(make(1))
+    assert lessons.path() == tmp_path / "data" / "cutegen" / "lessons.jsonl" and len(lessons.read()) == 1
+    monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path / "apart"))
+    assert lessons.path() == tmp_path / "apart" / "lessons.jsonl" and not lessons.read()
+    lessons.add(make(2))
+    assert [lesson.version for lesson in lessons.read()] == [2]
+    monkeypatch.setenv("CUTEGEN_LESSONS", str(tmp_path / "named.jsonl"))
+    assert lessons.path() == tmp_path / "named.jsonl"
+
+
 def test_a_damaged_line_costs_only_itself() -> None:
     lessons.add(make(1))
     where = lessons.path()

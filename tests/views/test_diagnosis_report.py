@@ -115,9 +115,7 @@ def test_no_other_value_is_said_only_where_none_is_legal() -> None:
     own = version(program="elementwise(gelu_tanh(x)) .threads(1024) .vector(8)")
     more = tuple(Move(setting=name, direction="more") for name in ("vector", "threads"))
     nothing = find_move(own, dataclasses.replace(ADVICE, moves=more))
-    assert nothing == Found(
-        passed="vector has no larger legal value by itself, threads has no larger legal value by itself"
-    )
+    assert nothing == Found(passed="vector, threads have no larger legal value by themselves")
     less = tuple(dataclasses.replace(move, direction="less") for move in more)
     assert find_move(own, dataclasses.replace(ADVICE, moves=less)).sets == "vector 4 instead of 8"
     programs = [text for _, text in write_moved(own.proposal.candidate.program or "", less[:1])]

@@ -65,7 +65,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
         version = session.version(version.number)
         command = f"cutegen diagnose --session {session.name} --version v{version.number} --apply"
         way = (
-            session_way(version, session.versions, command, has_model=session.has_model)
+            session_way(version, session.versions, command, has_model=session.has_model, problem=session.problem)
             if arguments.session
             else file_way(version, arguments.spec, [word for one in PROBLEM for word in one.write(arguments)])
         )

@@ -120,7 +120,8 @@ def export(arguments: argparse.Namespace) -> int:
 def history(arguments: argparse.Namespace) -> int:
     """Print the version tree of a session, or a list of the stored sessions."""
     from workbench.analysis.version_rows import version_rows
-    from workbench.session import Session, default_root
+    from workbench.folders import sessions_root
+    from workbench.session import Session
     from workbench.views.text import tables
     from workbench.views.text.sessions_page import list_sessions
 
@@ -128,7 +129,7 @@ def history(arguments: argparse.Namespace) -> int:
         if wants_json():
             print_json(Session.names())
         else:
-            print_text(str(list_sessions(default_root())))
+            print_text(str(list_sessions(sessions_root())))
         return OK
     with _open_stored(arguments.session) as session:
         if wants_json():

@@ -22,6 +22,7 @@ from workbench import problems, trust
 from workbench.analysis import devices
 from workbench.codegen.canonical import canonical, code, equal_code
 from workbench.errors import ProgramError, UserError
+from workbench.folders import sessions_root
 from workbench.landscapes import table
 from workbench.landscapes.keys import distance, format_value, problem_key, settings_of, strip_settings, with_arch
 from workbench.landscapes.table import Row
@@ -181,7 +182,7 @@ def _shipped_keys() -> frozenset[str]:
 
 def own_folder() -> Path:
     """The folder to which `cutegen tune` writes: $CUTEGEN_LANDSCAPES, else landscapes/ beside the sessions."""
-    return Path(os.environ.get(OWN) or Path(os.environ.get("CUTEGEN_ROOT", ".cutegen")) / "landscapes")
+    return Path(os.environ.get(OWN) or sessions_root() / "landscapes")
 
 
 def files() -> tuple[Path, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -12,6 +13,9 @@ from workbench.records import Advice, Bound, LineProfile, Measure, Move, Profile
 
 HIGH, MEDIUM = 1.3, 1.1  # gains from which an advice is of high or medium severity (chosen)
 LEAST = 1.02  # a smaller gain is not worth an advice (chosen)
+FEW_THREADS, MANY_THREADS = 128, 256  # of a CTA; between them their number mattered little in landscapes (chosen)
+MAIN = 0.5  # share of the call from which a kernel is the main one (chosen)
+SEVERAL = 4  # CTAs for each SM, beyond which a row needs no more (chosen)
 MORE, LESS, OTHER = "more", "less", "other"
 
 
@@ -23,6 +27,21 @@ def severity_of(gain: float) -> Severity:
 def moves(*named: tuple[str, str]) -> tuple[Move, ...]:
     """Moves from pairs of a setting's name and a direction."""
     return tuple(Move(setting=name, direction=direction) for name, direction in named)  # type: ignore[arg-type]
+
+
+def spread_rows(kernel: Signals) -> tuple[tuple[str, str], ...]:
+    """The moves of what shares a row: more threads in a small CTA, fewer in one so large that its barriers cost time,
+    and fewer CTAs where there are enough without.
+    """
+    if kernel.share < MAIN:
+        return ()  # kernels of a call share the settings
+    threads, ctas = math.prod(kernel.metrics.block), math.prod(kernel.metrics.grid)
+    found = []
+    if (kernel.metrics.cluster or 1) > 1 and not kernel.metrics.tensor_flops and ctas > SEVERAL * kernel.device.sms:
+        found.append(("cluster", LESS))
+    if threads <= FEW_THREADS:
+        found.append(("threads_per_row", MORE))
+    return (*found, *([("threads_per_row", LESS)] if threads > MANY_THREADS else []))
 
 
 class KernelProbe(Probe):

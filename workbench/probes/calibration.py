@@ -37,12 +37,15 @@ class Calibrated:
         """Moves that helped most first, without those that slowed programs down in the mean of at least PRIOR rows."""
         known = {name: (rows, gain) for name, rows, gain in self.moves}
 
+        def look_up(move: Move) -> tuple[int, float]:
+            return known.get(f"{move.setting} {move.direction}", (0, 1.0))
+
         def worth(move: Move) -> float:
-            rows, gain = known.get(f"{move.setting} {move.direction}", (0, 1.0))
+            rows, gain = look_up(move)
             found = math.log(gain) * rows / (rows + PRIOR)
             return found if abs(found) > -HARMFUL else 0.0  # too little to leave the probe's own order
 
-        kept = [move for move in moves if worth(move) >= 0]
+        kept = [move for move in moves if worth(move) >= 0 or look_up(move)[0] < PRIOR]
         return tuple(sorted(kept, key=lambda move: -worth(move)))
 
 

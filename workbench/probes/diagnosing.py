@@ -128,7 +128,7 @@ def _rank(found: Iterable[Advice], rates: Mapping[str, Calibrated]) -> tuple[Adv
     pooled = pooled_rate(rates)
 
     def worth(advice: Advice) -> float:
-        expected = rates.get(advice.probe, Calibrated()).expect(pooled)
+        expected = rates.get(advice.probe, Calibrated()).expect(pooled if advice.moves else pooled / 2)
         rate = (WEIGHT * expected + advice.helped) / (WEIGHT + advice.tried)
         return (advice.gain - 1) * rate
 

@@ -6,7 +6,18 @@ import math
 from collections.abc import Sequence
 
 from workbench.analysis.time_model import fitted_model
-from workbench.probes.base import LEAST, LESS, MORE, OTHER, KernelProbe, launch_line, moves, severity_of
+from workbench.probes.base import (
+    FEW_THREADS,
+    LEAST,
+    LESS,
+    MAIN,
+    MORE,
+    OTHER,
+    KernelProbe,
+    launch_line,
+    moves,
+    severity_of,
+)
 from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals, read_signals
 from workbench.protocols import Probe
 from workbench.records import Advice, Bound, Measure, Profile
@@ -14,7 +25,9 @@ from workbench.records import Advice, Bound, Measure, Profile
 OVERHEAD = 0.2  # share of launches and gaps in the call (KernelPro's trigger)
 TAIL = 1.15  # waves rounded up over waves (inferred)
 STARTS = 0.5  # share of the start of CTAs in a kernel's time (inferred)
+FILLED = 0.9  # CTAs for each SM: persistent kernels leave some out (chosen)
 ENOUGH = 32  # CTAs for each SM, beyond which more do not help to share the work evenly (chosen)
+BRIEF = 0.1  # share of the call of a kernel that hardly counts (chosen)
 MANY_WAVES = 6.0  # a last wave after so many does not matter (inferred)
 
 
@@ -30,7 +43,10 @@ class LaunchOverhead(Probe):
         CTAs of a kernel take over STARTS of its time to start.
         """
         kernels = read_signals(profile)
-        found = [self._between(kernels, profile, source), *(self._of_ctas(kernel, source) for kernel in kernels)]
+        found = [
+            self._between(kernels, profile, source),
+            *(self._of_ctas(kernel, kernels, source) for kernel in kernels),
+        ]
         return max(filter(None, found), key=lambda advice: advice.gain, default=None)
 
     def _between(self, kernels: Sequence[Signals], profile: Profile, source: str) -> Advice | None:
@@ -60,13 +76,13 @@ class LaunchOverhead(Probe):
                 Measure(name="launches", value=float(len(kernels))),
             ),
             line=launch_line(source, max(kernels, key=lambda kernel: kernel.seconds).metrics.kernel),
-            moves=moves(("parts", LESS), ("splitk", LESS)),
+            moves=moves(*fewer_parts(kernels), ("splitk", LESS)),
             pattern="fused epilogue kernel",
             gain=gain,
             provenance="measured" if timeline is not None else "modelled",
         )
 
-    def _of_ctas(self, kernel: Signals, source: str) -> Advice | None:
+    def _of_ctas(self, kernel: Signals, kernels: Sequence[Signals], source: str) -> Advice | None:
         """The advice on a kernel of many small CTAs."""
         share, ctas = kernel.busy[CTA_LAUNCH], math.prod(kernel.metrics.grid)
         if share <= STARTS:
@@ -88,7 +104,8 @@ class LaunchOverhead(Probe):
             ),
             line=launch_line(source, kernel.metrics.kernel),
             moves=moves(
-                ("threads", MORE), ("rows", MORE), ("vector", MORE), ("unroll", MORE), ("tile", MORE), ("parts", LESS)
+                *(("threads", MORE), ("rows", MORE), ("vector", MORE), ("unroll", MORE), ("tile", MORE)),
+                *fewer_parts(kernels),
             ),
             pattern="persistent tile scheduler",
             gain=gain,
@@ -102,6 +119,31 @@ def _small(kernels: Sequence[Signals]) -> float:
     return sum(constants.start_cycles / kernel.device.clock_hz for kernel in kernels)
 
 
+def _spread(kernel: Signals) -> tuple[tuple[str, str], ...]:
+    """The moves that give a kernel more CTAs whose settings its other kernels share."""
+    few = math.prod(kernel.metrics.block) <= FEW_THREADS
+    return (("threads", LESS), ("rows", LESS), *((("threads_per_row", MORE),) if few else ()))
+
+
+def fewer_parts(kernels: Sequence[Signals]) -> tuple[tuple[str, str], ...]:
+    """The move to fewer parts, each of which is read and written once more, where enough CTAs are left."""
+    long = [kernel for kernel in kernels if kernel.share > BRIEF]
+    full = all(math.prod(kernel.metrics.grid) > ENOUGH * kernel.device.sms for kernel in long)
+    return (("parts", LESS),) if full else ()
+
+
+def is_underfilled(kernel: Signals) -> bool:
+    """Whether a kernel has fewer CTAs than the device has SMs."""
+    return 0 < math.prod(kernel.metrics.grid) < FILLED * kernel.device.sms
+
+
+def fills_device(kernel: Signals) -> bool:
+    """Whether a kernel has a CTA for each SM, but for those that its clusters leave out: larger tiles may leave SMs
+    idle where it has fewer.
+    """
+    return math.prod(kernel.metrics.grid) > kernel.device.sms - (kernel.metrics.cluster or 1)
+
+
 class Underfilled(KernelProbe):
     """Are there CTAs for all SMs?"""
 
@@ -110,9 +152,9 @@ class Underfilled(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: fewer CTAs than SMs; persistent kernels with a CTA on each SM do not count."""
-        ctas = math.prod(kernel.metrics.grid)
-        if not ctas or ctas >= 0.9 * kernel.device.sms:
+        if not is_underfilled(kernel):
             return None
+        ctas = math.prod(kernel.metrics.grid)
         filled = ctas / kernel.device.sms
         everything = dict.fromkeys(kernel.busy, max(filled, 0.1))
         everything |= {"DRAM": 1.0, "L2": 1.0}
@@ -126,12 +168,9 @@ class Underfilled(KernelProbe):
             changes=moves(
                 ("parts", MORE),
                 ("splitk", MORE),
-                ("cluster", MORE),
-                ("tile", LESS),
+                *(() if kernel.metrics.wgmma else (("tile", LESS),)),  # a smaller one waits as long for its operands
                 ("split", MORE),
-                ("threads", LESS),
-                ("rows", LESS),
-                ("threads_per_row", MORE),
+                *(_spread(kernel) if kernel.share > MAIN else ()),
             ),
             line=launch_line(source, kernel.metrics.kernel),
             pattern="split-k stream-k tile scheduler",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
-from workbench.probes.latency import waiting_after_stores, waits_for_copies
+from workbench.probes.grid import fills_device
+from workbench.probes.latency import shares_nothing, waiting_after_stores, waits_for_copies
 from workbench.probes.signals import LATENCY, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
 REACHED = 0.5  # share of the data sheet's ratio of tensor cores to fp32 units that a first version gains (inferred)
-SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` where a further stage fits (chosen)
+REUSED = 70.0  # uses of an operand that comes from L2: tiles of 128 x 256 have 85, less what stores take (inferred)
+SHALLOW = 0.25  # of the waiting is left to `pipeline_depth` or `tma_clusters` where they advise (chosen)
+SLOW_PATH = 0.6  # share of Hopper's tensor cores that mma.sync reaches (inferred)
 UNFED = 0.6  # share of the tensor cores' rate (inferred)
+IDLE = 0.02  # share below which a kernel's products are not its work, unless they are most of the problem's (inferred)
+MOST = 0.5  # share of the problem's FLOPs (chosen)
 LANES = 26.0  # active threads of a warp-instruction, of 32 (inferred)
 ISSUE = 0.5  # share of the issue slots (inferred)
 INTEGER = 0.5  # share of integer, move and branch instructions (inferred)
@@ -53,8 +58,8 @@ class TensorCores(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("issue", "shared memory", "tensor cores", LATENCY), 0.6)),
-            cause="the product uses mma.sync, which reaches about 60 % of this device's tensor cores",
+            gain=kernel.gain(dict.fromkeys(("issue", "shared memory", "tensor cores", LATENCY), SLOW_PATH)),
+            cause=f"the product uses mma.sync, which reaches about {SLOW_PATH:.0%} of this device's tensor cores",
             action="use warpgroups (wgmma) with operands in shared memory, loaded by TMA",
             evidence=(Measure(name="tensor cores", value=kernel.busy["tensor cores"], limit=UNFED, unit="%"),),
             changes=moves(("schedule", MORE)),
@@ -69,6 +74,11 @@ def _faster(kernel: Signals, dtype: str) -> float:
     return max(REACHED * device.peak(dtype, tensor_cores=True) / device.peak("float32", tensor_cores=False), 2.0)
 
 
+def _does_most(kernel: Signals, bound: Bound | None) -> bool:
+    """Whether the products of a kernel are most of the problem's FLOPs."""
+    return bound is not None and sum(flops for _, flops in kernel.metrics.tensor_flops) > MOST * bound.flops
+
+
 class TensorFeed(KernelProbe):
     """Do the tensor cores get their operands in time?"""
 
@@ -77,25 +87,45 @@ class TensorFeed(KernelProbe):
     classes = frozenset({"compute", "latency"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: tensor cores are used, but for less than UNFED of the time, and DRAM is not the reason."""
+        """Trigger: tensor cores are used, but for less than UNFED of the time, and DRAM is not the reason; of mma.sync
+        on Hopper only where an operand from L2 is used fewer than REUSED times.
+        """
         share = kernel.busy["tensor cores"]
-        if not kernel.metrics.tensor_flops or not 0.02 < share < UNFED or kernel.busy["DRAM"] > UNFED:
+        if not kernel.metrics.tensor_flops or share >= UNFED or kernel.busy["DRAM"] > UNFED:
             return None
-        if kernel.on_slow_path:
+        if share <= IDLE and not _does_most(kernel, bound):
             return None
+        reachable = UNFED * (SLOW_PATH if kernel.on_slow_path else 1.0)
+        uses = kernel.operand_uses
+        small = uses is not None and uses < REUSED
+        if kernel.on_slow_path and (not small or share > reachable / 2):
+            return None  # `tensor_cores` says more
+        full = fills_device(kernel)
         late, _ = waiting_after_stores(profile.lines)  # not for operands
-        if waits_for_copies(kernel, source):
+        if waits_for_copies(kernel, source) or (not small and shares_nothing(kernel)):
             late = max(late, SHALLOW)
         return self.advise(
             kernel,
             profile,
             gain=kernel.gain(
-                {LATENCY: 1 - (1 - max(share / UNFED, 0.4)) * (1 - late), "shared memory": 0.7, "issue": 0.7, "L2": 0.7}
+                {
+                    LATENCY: 1 - (1 - max(share / reachable, 0.4)) * (1 - late),
+                    "shared memory": 0.7,
+                    "issue": 0.7,
+                    "L2": 0.7,
+                }
             ),
             cause=f"tensor cores are busy for {share:.0%} of the time: each tile brings too little work for its loads",
             action="use larger tiles (128 x 256), so that each loaded byte is used more often, with two warpgroups",
-            evidence=(Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),),
-            changes=moves(("tile", MORE), ("schedule", OTHER), ("cluster", MORE), ("stages", MORE)),
+            evidence=(
+                Measure(name="tensor cores", value=share, limit=UNFED, unit="%"),
+                *((Measure(name="uses of an operand from L2", value=uses, limit=REUSED),) if uses is not None else ()),
+            ),
+            changes=moves(
+                *((("tile", MORE),) if small and full else ()),
+                ("stages", MORE),
+                *((("cluster", MORE),) if full else ()),
+            ),
             line=most_waited(profile.lines, "gmma", "math_pipe_throttle", text=r"\bgemm\(|wait_group|consumer_wait"),
             pattern="cooperative pingpong warpgroup tile",
         )

@@ -5,7 +5,19 @@ from __future__ import annotations
 import math
 import re
 
-from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
+from workbench.probes.base import (
+    FEW_THREADS,
+    LESS,
+    MORE,
+    OTHER,
+    KernelProbe,
+    most_waited,
+    moves,
+    spread_rows,
+    worst_line,
+)
+from workbench.probes.grid import fills_device
+from workbench.probes.memory import NARROW, mean_access
 from workbench.probes.signals import LATENCY, Signals
 from workbench.probes.two_stage import SATURATED
 from workbench.records import Advice, Bound, LineProfile, Measure, Profile
@@ -13,6 +25,7 @@ from workbench.records import Advice, Bound, LineProfile, Measure, Profile
 STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trigger)
 BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
 WAITS = 0.5  # share of latency in the time from which waiting is worth an advice (inferred)
+PRESSED = 0.3  # part of the waiting that goes where registers keep warps off: they are the larger cause (chosen)
 EPILOGUE = 0.25  # share of the warps' waiting after the first store (inferred)
 SHARED_L2 = 0.4  # share of L2 (inferred)
 SHARED = {"L2": 0.7, LATENCY: 0.9}  # what is left where two CTAs share an operand (inferred)
@@ -44,27 +57,29 @@ class MemoryLatency(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({LATENCY: 1 - 0.45 * share}),
+            gain=kernel.gain({LATENCY: 1 - (PRESSED if kernel.pressed else 0.45) * share}),
             cause=f"warps wait for memory in {share:.0%} of their stalls; DRAM is busy for {kernel.busy['DRAM']:.0%}",
             action="start more loads before the first is needed: unroll, wider vectors, several rows at a time, "
-            "asynchronous copies in stages, or more resident warps",
+            "larger tiles, asynchronous copies in stages, or more resident warps",
             evidence=(
                 Measure(name="stalls for memory", value=share, limit=STALLED, unit="%"),
                 Measure(name="waiting", value=kernel.waiting, limit=WAITS, unit="%"),
             ),
             changes=moves(
-                ("unroll", MORE),
-                ("vector", MORE),
-                ("parts", MORE),
-                ("stages", MORE),
-                ("threads_per_row", OTHER),
-                ("threads", OTHER),
-                ("rows", MORE),
-                ("split", MORE),
+                *(() if kernel.pressed else deepen(kernel)),
+                *((("tile", MORE),) if fills_device(kernel) else ()),
+                *spread_rows(kernel),
+                *((("threads", MORE),) if math.prod(kernel.metrics.block) < FEW_THREADS else ()),
             ),
             line=most_waited(profile.lines, *MEMORY_STALLS),
             pattern="prefetch unroll cp.async multistage pipeline",
         )
+
+
+def deepen(kernel: Signals) -> tuple[tuple[str, str], ...]:
+    """The moves that give a thread more loads in flight, for which it needs registers."""
+    narrow = (mean_access(kernel) or 0.0) <= NARROW
+    return (*((("vector", MORE),) if narrow else ()), ("unroll", MORE), ("rows", MORE))
 
 
 class BarrierStalls(KernelProbe):
@@ -134,9 +149,7 @@ class TmaAndClusters(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: a Hopper kernel with wgmma and no cluster, while L2 is busy for over SHARED_L2 of the time."""
-        if kernel.device.arch != "sm_90a" or not kernel.metrics.tensor_flops or kernel.on_slow_path:
-            return None
-        if kernel.metrics.cluster != 1 or kernel.busy["L2"] < SHARED_L2:
+        if not shares_nothing(kernel):
             return None
         return self.advise(
             kernel,
@@ -177,6 +190,12 @@ class EpilogueCost(KernelProbe):
             line=line,
             pattern="pingpong epilogue tma store",
         )
+
+
+def shares_nothing(kernel: Signals) -> bool:
+    """Whether a kernel for Hopper with wgmma has no cluster, while L2 is busy for over SHARED_L2 of the time."""
+    on_wgmma = kernel.device.arch == "sm_90a" and bool(kernel.metrics.tensor_flops) and not kernel.on_slow_path
+    return on_wgmma and kernel.metrics.cluster == 1 and kernel.busy["L2"] >= SHARED_L2
 
 
 def waits_for_copies(kernel: Signals, source: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from workbench.probes.base import (
     LESS,
+    MANY_THREADS,
     MORE,
     OTHER,
     KernelProbe,
@@ -14,7 +16,8 @@ from workbench.probes.base import (
     moves,
     worst_access,
 )
-from workbench.probes.signals import CTA_LAUNCH, LATENCY, Signals
+from workbench.probes.grid import fewer_parts
+from workbench.probes.signals import CTA_LAUNCH, LATENCY, SPILLED, Signals, read_signals
 from workbench.records import Advice, Bound, KernelMetrics, LineProfile, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
@@ -42,9 +45,10 @@ class Coalescing(KernelProbe):
             return None
         ratio = used / least
         line = worst_access(profile.lines, excess_sectors, source)
-        by_thread = [("threads_per_row", MORE), ("vector", LESS)]  # a vector of several accesses spreads each of them
+        wider = [("threads_per_row", MORE)] if math.prod(kernel.metrics.block) <= MANY_THREADS else []
+        by_thread = [*wider, ("vector", LESS)]  # a vector of several accesses spreads each of them
         if (mean_access(kernel) or 0.0) <= NARROW:
-            by_thread = [("vector", MORE), ("threads_per_row", MORE)]
+            by_thread = [("vector", MORE), *wider]
         return self.advise(
             kernel,
             profile,
@@ -72,14 +76,16 @@ class AccessWidth(KernelProbe):
         if width is None or not 1 <= width <= NARROW or not streams(kernel, bound):
             return None  # under a byte: few threads of a warp access, which `coalescing` is about
         fewer = max(width / WIDE, 0.25)
+        # also fewer threads; a thread with more in flight needs registers, which pressed kernels lack
+        saved = ("issue", "L1", CTA_LAUNCH, *(() if kernel.pressed else (LATENCY,)))
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("issue", "L1", LATENCY, CTA_LAUNCH), fewer)),  # also fewer threads
+            gain=kernel.gain(dict.fromkeys(saved, fewer)),
             cause=f"a thread moves {width:.0f} bytes with an access of at most {WIDE}",
             action="use wider vector accesses, up to 16 bytes each: fewer instructions, and more bytes in flight",
             evidence=(Measure(name="bytes of an access", value=width, limit=NARROW, unit="bytes"),),
-            changes=moves(("vector", MORE), ("unroll", MORE)),
+            changes=moves(("vector", MORE), *(() if kernel.pressed else (("unroll", MORE),))),
             line=worst_access(profile.lines, lambda line: line.sectors or 0.0, source),
             pattern="vectorized load 128 bit copy atom",
         )
@@ -112,8 +118,8 @@ class L2Locality(KernelProbe):
         """Trigger: DRAM traffic of the call over AGAIN times the problem's least bytes, or sectors that the emulated L2
         loads more than AGAIN times in the mean.
         """
-        if bound is None or not bound.least_bytes:
-            return None
+        if bound is None or not bound.least_bytes or kernel.spilled > SPILLED:
+            return None  # `register_spills`: local memory is what goes through DRAM
         several = len(profile.kernels) > 1
         moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, several) for item in profile.kernels)
         modelled, reloads = moved / bound.least_bytes, _count_reloads(profile)
@@ -125,6 +131,7 @@ class L2Locality(KernelProbe):
         waits = kernel.explained_waiting("DRAM")
         if several:  # the call as a whole: its kernels are bound by the same bytes
             kernel = replace(kernel, share=1.0)
+        shared = (("cluster", MORE),) if kernel.metrics.tensor_flops else ()  # CTAs of a row share no data
         return self.advise(
             kernel,
             profile,
@@ -136,7 +143,9 @@ class L2Locality(KernelProbe):
             "data in registers or shared memory between passes; fuse what goes through DRAM in between",
             evidence=(Measure(name="DRAM bytes over the least", value=ratio, limit=AGAIN, unit="x"),),
             # fewer parts: each kernel of a row in parts reads it again
-            changes=moves(("kept", MORE), ("raster", OTHER), ("tile", MORE), ("cluster", MORE), ("parts", LESS)),
+            changes=moves(
+                ("kept", MORE), ("raster", OTHER), ("tile", MORE), *shared, *fewer_parts(read_signals(profile))
+            ),
             line=worst_access(profile.lines, _read_sectors, source) or most_waited(profile.lines, "long_scoreboard"),
             pattern="raster order swizzle tile scheduler",
         )
@@ -209,15 +218,17 @@ class DramRate(KernelProbe):
         if kernel.busy["DRAM"] <= FULL or bound is None or bound.attainable_s is None:
             return None
         seconds = sum(item.duration_s or item.modelled_s or 0.0 for item in profile.kernels)
+        moved = sum(_dram_bytes(item, bound.least_bytes, kernel.device.l2_bytes, False) for item in profile.kernels)
+        if moved > AGAIN * bound.least_bytes or not seconds:
+            return None  # `l2_locality`
         return self.advise(
             kernel,
             profile,
-            gain=seconds / bound.attainable_s if seconds else 1.0,
+            gain=min(seconds / bound.attainable_s, 1 / kernel.busy["DRAM"]),
             cause=f"DRAM is busy for {kernel.busy['DRAM']:.0%} of the time",
             action="move fewer bytes: fuse with the operation before or after it, or store in 16 bits; "
             "a last few percent may come from streaming accesses without temporary spikes (CTAs of another size)",
             evidence=(Measure(name="DRAM", value=kernel.busy["DRAM"], limit=FULL, unit="%"),),
-            changes=moves(("parts", OTHER), ("unroll", OTHER), ("threads", LESS)),
             line=most_waited(profile.lines, "long_scoreboard"),
             pattern="persistent streaming kernel",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from workbench.codegen.canonical import canonical
@@ -21,6 +22,9 @@ ABSENT: Value = ("absent",)
 WAYS: tuple[Direction, ...] = ("more", "less")
 Neighbour = tuple[Row, str, Value, Value]  # a measured row, the setting that differs, the program's value, the row's
 Step = tuple[str, str]  # the programs before and after it
+ARCH = re.compile(r"\.arch\(\w+\)")
+TWO_GROUPS = ".schedule(cooperative)"  # share a tile
+LARGEST = 128 * 128  # sums of a tile: 128 registers of 128 threads, half of what a thread has (chosen)
 
 
 def find_neighbours(place: Landscape, program: str) -> tuple[Neighbour, ...]:
@@ -48,12 +52,16 @@ def _skips(program: str, name: str, old: Value, new: Value) -> bool:
 
 
 def choose_moved(near: Iterable[Neighbour], wanted: Iterable[Move]) -> Row | None:
-    """Of the neighbours of a program the nearest one that makes the first move that any of them makes."""
+    """Of the neighbours of a program the one that makes the first move that any of them makes; of several the nearest
+    one, or for a tile the one of most reuse.
+    """
     near = tuple(near)
     for move in wanted:
-        for row, name, old, new in near:
-            if name == move.setting and goes(move, old, new):
-                return row
+        made = [
+            (row, new) for row, name, old, new in near if name == move.setting and goes(move, old, new, row.program)
+        ]
+        if made:
+            return min(made, key=lambda item: _miss(move, item[1]))[0]
     return None
 
 
@@ -83,14 +91,39 @@ def _value(program: str, name: str) -> Value:
     return find_default(program, name) if found is None else found
 
 
-def goes(move: Move, old: Value, new: Value) -> bool:
-    """Whether the step from one value of a setting to another is in the move's direction. Absent is the least; of
-    values with several numbers the product counts.
+def goes(move: Move, old: Value, new: Value, program: str) -> bool:
+    """Whether the step from one value of a setting to another, of `program`, is in the move's direction. Absent is the
+    least, and one part, stage or CTA is not more; of values with several numbers the product counts, of a larger tile
+    its reuse.
     """
     if move.direction == "other":
         return True
+    if _is_reuse(move, old, new):
+        fits = _area(new) <= max(LARGEST * (2 if TWO_GROUPS in program else 1), _area(old))
+        return fits and measure_reuse(new) > measure_reuse(old)
     size = [_size(value) for value in (old, new)]
+    if old == ABSENT and new and all(part == 1 for part in new) and move.direction == "more":
+        return False
     return size[1] > size[0] if move.direction == "more" else size[1] < size[0]
+
+
+def measure_reuse(tile: Value) -> float:
+    """How often a tile (rows, columns, ...) of a product uses each element that it loads, but for a factor of 2."""
+    rows, columns = (float(number) for number in tile[:2] if isinstance(number, int))
+    return rows * columns / (rows + columns)
+
+
+def _area(tile: Value) -> float:
+    return _size(tile[:2])
+
+
+def _is_reuse(move: Move, old: Value, new: Value) -> bool:
+    return move.setting == "tile" and move.direction == "more" and min(len(old), len(new)) > 1
+
+
+def _miss(move: Move, new: Value) -> float:
+    """What a move takes the least of before the distance counts: of a larger tile the one of most reuse comes first."""
+    return -measure_reuse(new) if _is_reuse(move, new, new) else 0.0
 
 
 def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
@@ -100,7 +133,7 @@ def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
         bool(changed)
         and strip_settings(before) == strip_settings(after)
         and all(
-            any(move.setting == name.partition(" ")[0] and goes(move, old, new) for move in wanted)
+            any(move.setting == name.partition(" ")[0] and goes(move, old, new, after) for move in wanted)
             for name, (old, new) in changed.items()
         )
     )
@@ -119,8 +152,9 @@ def _size(value: Value) -> float:
 def write_moved(
     program: str, wanted: Iterable[Move], groups: Sequence[Sequence[int]] | None = None
 ) -> Iterator[tuple[Move, str]]:
-    """Legal programs that make one of the moves and change nothing else, nearest values first. A setting that is not
-    written has its default value. The other settings stay as they are written, also those that are the default.
+    """Legal programs that make one of the moves and change nothing else, nearest values first, of larger tiles
+    those of most reuse. A setting that is not written has its default value. The other settings stay as they are
+    written, also those that are the default.
 
     `groups` has the numbers of stages, from 0, that change together; otherwise each stage changes alone.
     """
@@ -128,6 +162,14 @@ def write_moved(
     for move in wanted:
         for text in _variants(parsed, move, groups or [(number,) for number in range(len(parsed.stages))]):
             yield move, text
+
+
+def write_for(arch: str, program: str, wanted: Iterable[Move]) -> str:
+    """The first legal program for another arch that makes one of the moves; "" if there is none, or for its own."""
+    text = ARCH.sub(f".arch({arch})", program)
+    if text == program or _key(text) is None:
+        return ""
+    return next((made for _, made in write_moved(text, wanted)), "")
 
 
 def name_settings(program: str, wanted: Iterable[Move]) -> tuple[str, ...]:
@@ -139,8 +181,8 @@ def name_settings(program: str, wanted: Iterable[Move]) -> tuple[str, ...]:
 def describe_move(move: Move, before: str, after: str) -> str:
     """The change of one setting in words: "vector 2 instead of 1"."""
     old, new = (_values(text, move.setting) for text in (before, after))
-    if not new:
-        return f"without {move.setting}"
+    if not new:  # also a setting that has no value: it is written or not
+        return move.setting if f".{move.setting}(" in after else f"without {move.setting}"
     return f"{move.setting} {new}" + (f" instead of {old}" if old and old != new else "")
 
 
@@ -179,7 +221,7 @@ def extends_failed_step(steps: Iterable[Step], move: Move, program: str) -> bool
             ways = [move]
         else:  # a setting without a default has no direction
             ways = [] if ABSENT in values else [dataclasses.replace(move, direction=way) for way in WAYS]
-        if any(goes(way, *values[:2]) and goes(way, *values[1:]) for way in ways):
+        if any(goes(way, *values[:2], after) and goes(way, *values[1:], program) for way in ways):
             return True
     return False
 
@@ -202,7 +244,7 @@ def map_programs(versions: Iterable[Version]) -> dict[str, Version]:
 
 
 def _variants(program: Program, move: Move, groups: Sequence[Sequence[int]]) -> list[str]:
-    found: dict[str, tuple[float, float, int, str]] = {}  # by canonical text
+    found: dict[str, tuple[float, float, float, int, str]] = {}  # by canonical text
     before = canonical(format_program(program))
     for group in groups:
         number, stage = group[0], program.stages[group[0]]
@@ -214,15 +256,14 @@ def _variants(program: Program, move: Move, groups: Sequence[Sequence[int]]) -> 
         default = _find_default(_with(program, number, _stage_with(stage, move.setting, ABSENT)), number, move.setting)
         start = default if here == ABSENT else here
         for value in [*values, ABSENT]:
-            if value == here or not goes(move, start, default if value == ABSENT else value):
+            if value == here or not goes(move, start, default if value == ABSENT else value, before):
                 continue
-            if start == ABSENT and move.direction == "more" and _size(value) == 1:
-                continue  # one part, one stage, one CTA: nothing more than without the setting
             text = format_program(_with_all(program, group, move.setting, value))
             key = _key(text)
             if key is not None and key != before:
                 size = _size(value) if start == ABSENT else 0.0  # from no value each is as far
-                found.setdefault(key, (distance({"": start}, {"": value}), size, -len(group), text))
+                far = distance({"": start}, {"": value})
+                found.setdefault(key, (_miss(move, value), far, size, -len(group), text))
     return [text for *_, text in sorted(found.values())]
 
 

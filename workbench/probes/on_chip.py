@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, excess_wavefronts, most_waited, moves, worst_access
-from workbench.probes.signals import LATENCY, Signals
+from workbench.probes.base import (
+    LESS,
+    MORE,
+    OTHER,
+    KernelProbe,
+    excess_wavefronts,
+    most_waited,
+    moves,
+    spread_rows,
+    worst_access,
+)
+from workbench.probes.signals import LATENCY, LOW_OCCUPANCY, MANY_REGISTERS, SPILLED, Signals
 from workbench.records import Advice, Bound, Measure, Profile
 
 CONFLICTS = 1.2  # wavefronts over the least (as for sectors; inferred)
-LOW = 0.5  # occupancy (KernelPro's trigger)
 BUSY = 0.8  # a resource that is busy for this share needs no more warps (a rule of NVIDIA's tools)
-MANY = 96  # registers per thread (KernelPro's trigger)
 SLOWER = 8.0  # a local access waits so many times as long as arithmetic: 33 cycles of L1 against 4
-SPILLED = 0.01  # share of local accesses among the instructions (inferred)
 
 
 class BankConflicts(KernelProbe):
@@ -49,16 +56,18 @@ class OccupancyLimiter(KernelProbe):
     classes = frozenset({"latency", "memory"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: occupancy under LOW while no unit is busy for BUSY of the time; not for wgmma, which needs few."""
+        """Trigger: occupancy under LOW_OCCUPANCY while no unit is busy for BUSY of the time; not for wgmma, which needs
+        few.
+        """
         resident = kernel.metrics.achieved_occupancy or kernel.metrics.theoretical_occupancy
-        if resident is None or resident >= LOW or kernel.busiest[1] >= BUSY or kernel.metrics.wgmma:
+        if resident is None or resident >= LOW_OCCUPANCY or kernel.busiest[1] >= BUSY or kernel.metrics.wgmma:
             return None
         if kernel.on_slow_path:
             return None
         if (kernel.metrics.waves or 0.0) < 1:  # too few CTAs: `underfilled`
             return None
         limiter = kernel.metrics.limiter
-        if limiter == "registers" and (kernel.metrics.registers or 0) > MANY:  # `register_pressure` says more
+        if limiter == "registers" and (kernel.metrics.registers or 0) > MANY_REGISTERS:  # `register_pressure` says more
             return None
         change = {
             "registers": (("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS), ("threads", LESS)),
@@ -68,10 +77,10 @@ class OccupancyLimiter(KernelProbe):
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain({LATENCY: max(resident / LOW, 0.5)}),
+            gain=kernel.gain({LATENCY: max(resident / LOW_OCCUPANCY, 0.5)}),
             cause=f"{resident:.0%} of an SM's threads are resident, limited by {limiter or 'the grid'}, and warps wait",
             action=f"use less of the limiting resource ({limiter or 'CTAs'}), or give each warp more independent work",
-            evidence=(Measure(name="occupancy", value=resident, limit=LOW, unit="%"),),
+            evidence=(Measure(name="occupancy", value=resident, limit=LOW_OCCUPANCY, unit="%"),),
             changes=moves(*change),
             line=most_waited(profile.lines, "long_scoreboard"),
             pattern="launch bounds occupancy registers",
@@ -86,14 +95,11 @@ class RegisterPressure(KernelProbe):
     classes = frozenset({"latency", "memory", "compute"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: over MANY registers a thread, which limit occupancy, while warps wait; not for wgmma."""
-        registers = kernel.metrics.registers
-        resident = kernel.metrics.theoretical_occupancy
-        if not registers or registers <= MANY or kernel.metrics.limiter != "registers" or kernel.metrics.wgmma:
+        """Trigger: over MANY_REGISTERS registers a thread, which limit occupancy, while warps wait; not for wgmma."""
+        if not kernel.pressed or kernel.busiest[1] >= BUSY or kernel.on_slow_path:
             return None
-        if resident is None or resident >= LOW or kernel.busiest[1] >= BUSY or kernel.on_slow_path:
-            return None
-        fewer = MANY / registers
+        registers, resident = kernel.metrics.registers or 0, kernel.metrics.theoretical_occupancy or 0.0
+        fewer = MANY_REGISTERS / registers
         return self.advise(
             kernel,
             profile,
@@ -101,10 +107,12 @@ class RegisterPressure(KernelProbe):
             cause=f"{registers} registers a thread leave room for {resident:.0%} of an SM's threads",
             action="keep fewer values alive: smaller thread tiles, less unrolling, or data in shared memory",
             evidence=(
-                Measure(name="registers a thread", value=float(registers), limit=float(MANY)),
-                Measure(name="occupancy", value=resident, limit=LOW, unit="%"),
+                Measure(name="registers a thread", value=float(registers), limit=float(MANY_REGISTERS)),
+                Measure(name="occupancy", value=resident, limit=LOW_OCCUPANCY, unit="%"),
             ),
-            changes=moves(("thread_tile", LESS), ("unroll", LESS), ("kept", LESS), ("vector", LESS), ("tile", LESS)),
+            changes=moves(
+                *(("thread_tile", LESS), ("unroll", LESS), ("kept", LESS)), *spread_rows(kernel), ("vector", LESS)
+            ),
             line=most_waited(profile.lines, "long_scoreboard"),
             pattern="accumulator fragment register tile",
         )
@@ -118,10 +126,9 @@ class RegisterSpills(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: local accesses over SPILLED of the warp-instructions, in the machine code or by its counters."""
-        local, executed = kernel.metrics.local_requests, kernel.metrics.warp_instructions
-        if not local or not executed or local / (local + executed) <= SPILLED:
+        share = kernel.spilled
+        if share <= SPILLED:
             return None
-        share = local / (local + executed)
         return self.advise(
             kernel,
             profile,

@@ -23,6 +23,10 @@ from workbench.records import KernelMetrics, Profile, record
 LATENCY = "latency"
 CTA_LAUNCH = "CTA launch"
 WARPGROUPS = re.compile(r"warpgroup|wgmma")
+MANY_REGISTERS = 96  # of a thread (KernelPro's trigger)
+LOW_OCCUPANCY = 0.5  # KernelPro's trigger
+SPILLED = 0.01  # share of local accesses among the instructions (inferred)
+OPERAND_BYTES = {"tfloat32": 4, "float32": 4, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}  # of an element, else 2
 MEMORY = ("DRAM", "L2", "L1", "shared memory")
 COMPUTE = ("tensor cores", "fp32", "issue")
 
@@ -64,6 +68,27 @@ class Signals:
     def on_slow_path(self) -> bool:
         """Whether it uses Hopper's tensor cores by mma.sync: `tensor_cores` advises to change the whole path."""
         return self.device.arch == "sm_90a" and bool(self.metrics.tensor_flops) and self.metrics.wgmma is False
+
+    @property
+    def pressed(self) -> bool:
+        """Whether registers keep warps off the SM: more of them for each thread leave room for fewer threads."""
+        metrics = self.metrics
+        many = (metrics.registers or 0) > MANY_REGISTERS and metrics.limiter == "registers" and not metrics.wgmma
+        return many and metrics.theoretical_occupancy is not None and metrics.theoretical_occupancy < LOW_OCCUPANCY
+
+    @property
+    def spilled(self) -> float:
+        """The share of local accesses among the instructions."""
+        local, executed = self.metrics.local_requests or 0.0, self.metrics.warp_instructions or 0.0
+        return local / (local + executed) if executed else 0.0
+
+    @property
+    def operand_uses(self) -> float | None:
+        """How often the tensor cores use an operand's element that comes from L2; None if they or L2 are idle. For CTAs
+        with tiles of m x n it is m n / (m + n).
+        """
+        words = sum(flops * OPERAND_BYTES.get(dtype, 2) / 2 for dtype, flops in self.metrics.tensor_flops)
+        return words / self.metrics.l2_bytes if words and self.metrics.l2_bytes else None
 
     def stall_share(self, *reasons: str) -> float:
         """The share of the warps' waiting that has one of these reasons; 0 if nothing is known of it."""

@@ -17,7 +17,7 @@ from workbench.profilers import ncu_metrics, ncu_pages, sass
 from workbench.profilers.profile_client import ProfiledRun, needs_gpu, run_profiled
 from workbench.profilers.timeline import TimelineProfiler
 from workbench.protocols import PLAIN, Profiler, RunContext
-from workbench.records import Job, KernelMetrics, LineProfile, Outcome, Profile
+from workbench.records import Job, KernelMetrics, LineProfile, Outcome, Profile, Work
 
 WALL_S = 300.0
 LAUNCHES = 16  # launches of one call that are profiled
@@ -217,13 +217,17 @@ def add_flops(kernels: tuple[KernelMetrics, ...], job: Job) -> tuple[tuple[Kerne
     work = next((item for item in job.facts.work if item.case == "full"), None)
     if len(kernels) != 1 or kernels[0].flops is not None or work is None or not work.flops:
         return kernels, ()
-    on_tensor_cores = dict(kernels[0].pipes).get("tensor", 0.0) > TENSOR_BUSY
-    made = dataclasses.replace(
-        kernels[0],
+    return (credit_flops(kernels[0], work),), (PROBLEM_FLOPS,)
+
+
+def credit_flops(kernel: KernelMetrics, work: Work) -> KernelMetrics:
+    """The only kernel of a call with the problem's FLOPs, on tensor cores if their pipe was busy."""
+    on_tensor_cores = dict(kernel.pipes).get("tensor", 0.0) > TENSOR_BUSY
+    return dataclasses.replace(
+        kernel,
         flops=float(work.flops),
         tensor_flops=((work.dtype, float(work.flops)),) if on_tensor_cores else (),
     )
-    return (made,), (PROBLEM_FLOPS,)
 
 
 def last_error(said: str) -> str:

@@ -14,8 +14,7 @@
     recording       saves a session as a file and plays it back
 """
 
-from workbench.session.creating import default_root
 from workbench.session.log import DATABASE
 from workbench.session.session import Session
 
-__all__ = ["DATABASE", "Session", "default_root"]
+__all__ = ["DATABASE", "Session"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from workbench import executors, problems, trust
 from workbench.analysis import devices
 from workbench.errors import Unavailable, UserError
 from workbench.executors.inspector import WorkerInspector
+from workbench.folders import sessions_root
 from workbench.protocols import Executor
 from workbench.records import Facts, Problem
 from workbench.session.device import choose_device
@@ -22,14 +22,9 @@ LONGEST_NAME = 200  # bytes; file systems take 255, and a number may be added
 EIGHT_BITS = "sm_90a"  # the architecture for floats of 8 bits, which sm_80 cannot convert
 
 
-def default_root() -> Path:
-    """The folder of sessions: $CUTEGEN_ROOT, else .cutegen in the current folder."""
-    return Path(os.environ.get("CUTEGEN_ROOT", ".cutegen"))
-
-
 def session_names(root: str | Path | None) -> tuple[str, ...]:
     """Names of the sessions under `root`."""
-    base = Path(root) if root is not None else default_root()
+    base = Path(root) if root is not None else sessions_root()
     return tuple(sorted(path.parent.name for path in base.glob(f"*/{DATABASE}"))) if base.is_dir() else ()
 
 
@@ -54,7 +49,7 @@ def make_store(
         found, facts = opened.problem, opened.facts
     arch = arch or devices.default_arch(EIGHT_BITS if facts.has_eight_bits else executor.default_arch, device)
     executor.admit(found, facts, device)
-    base = Path(root) if root is not None else default_root()
+    base = Path(root) if root is not None else sessions_root()
     folder = _new_folder(base, name or re.sub(r"\W+", "-", found.name))
     store = Store(folder / DATABASE)
     values: Meta = {"arch": arch, "device": device, "executor": executor.name}
@@ -66,7 +61,7 @@ def find_folder(path: str | Path, root: str | Path | None) -> Path:
     """The folder of a stored session, given its name or its folder."""
     folder = Path(path)
     if not (folder / DATABASE).exists():
-        folder = (Path(root) if root is not None else default_root()) / str(path)
+        folder = (Path(root) if root is not None else sessions_root()) / str(path)
     if not (folder / DATABASE).exists():
         known = ", ".join(session_names(root)) or "none"
         raise UserError(f"no session is called {str(path)!r}; there are: {known}")

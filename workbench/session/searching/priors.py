@@ -129,7 +129,7 @@ def _find_advice(advice: Sequence[Advice], before: str, after: str, setting: str
     """The first advice that a change of one setting follows."""
     old, new = (settings_of(text).get(setting, ABSENT) for text in (before, after))
     for one in advice:
-        if any(move.setting == setting and goes(move, old, new) for move in one.moves):
+        if any(move.setting == setting and goes(move, old, new, after) for move in one.moves):
             return one
     return None
 

@@ -15,9 +15,10 @@ from workbench import docs, plugins, stored_sessions, trust
 from workbench.codegen.exports import describe_export
 from workbench.errors import ProblemError, UserError, WorkbenchError
 from workbench.executors.jobs import client
+from workbench.folders import sessions_root
 from workbench.records import Version
 from workbench.session import Session, recording
-from workbench.session.creating import default_root, find_folder
+from workbench.session.creating import find_folder
 from workbench.session.verifying import verify_log
 from workbench.views.commands import conversation
 from workbench.views.commands.problems import choose_rule, choose_testing, load_problem
@@ -146,7 +147,7 @@ def diagnose(arguments: Namespace, cell: str | None, state: Notebook) -> object:
         return show_verdict(state, made) if made is not None else MimeBundle(state.last_note)
     found = session.diagnose(number, arguments.by, again=arguments.again)
     version = session.version(number)
-    way = notebook_way(version, session.versions, has_model=session.has_model)
+    way = notebook_way(version, session.versions, has_model=session.has_model, problem=session.problem)
     return diagnosis_report(version, found, way, program_rules(version, session.problem), session.versions)
 
 
@@ -286,7 +287,7 @@ def run_minibatches(arguments: Namespace, report: Callable[[str], None] | None =
     from workbench.views.plots.knob_map import draw_knobs
 
     study = make_study(vars(arguments))
-    beside = default_root() / "minibatch" / f"{Path(study.graph).name}.jsonl"
+    beside = sessions_root() / "minibatch" / f"{Path(study.graph).name}.jsonl"
     studied = run_study(study, Path(arguments.rows) if arguments.rows else beside, report)
     return draw_knobs(studied), studied.path
 
@@ -336,7 +337,7 @@ def show_page(arguments: Namespace, cell: str | None, state: Notebook) -> object
 
 def show_sessions(arguments: Namespace, cell: str | None, state: Notebook) -> object:
     """List the stored sessions."""
-    return list_sessions(default_root())
+    return list_sessions(sessions_root())
 
 
 def verify(arguments: Namespace, cell: str | None, state: Notebook) -> object:

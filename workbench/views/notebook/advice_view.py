@@ -54,6 +54,8 @@ def advice_view(
     by_hand = f"edit it by hand: {move.passed or 'no setting of a program makes this change'}"
     if move.made and not move.sets:
         by_hand = f"edit it by hand: each setting that makes this change was tried ({move.made})"
+    if move.other:
+        by_hand = f"for {diagnosis.read_arch(move.other)}, in a session with that --arch: {move.other}"
     top: TopAdvice = {
         "probe": advice.probe,
         "severity": advice.severity,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from workbench import search
+from workbench.analysis import devices
 from workbench.codegen.canonical import canonical
 from workbench.probes import directives
 from workbench.probes.moving import (
@@ -17,9 +19,10 @@ from workbench.probes.moving import (
     list_failed_steps,
     map_programs,
     name_settings,
+    write_for,
     write_moved,
 )
-from workbench.records import Advice, Candidate, Diagnosis, Move, Version
+from workbench.records import Advice, Candidate, Diagnosis, Move, Problem, Version
 from workbench.search import Example
 from workbench.structure.kernels.kernel_rules import KernelRule
 from workbench.views.figures.svg import as_image
@@ -72,18 +75,26 @@ def diagnosis_report(
     )
 
 
-def notebook_way(version: Version, versions: Sequence[Version], *, has_model: bool) -> Way:
+def notebook_way(
+    version: Version, versions: Sequence[Version], *, has_model: bool, problem: Problem | None = None
+) -> Way:
     """How to make the change of an advice in a notebook."""
-    return session_way(version, versions, f"%cutegen diagnose v{version.number} --apply", has_model=has_model)
+    command = f"%cutegen diagnose v{version.number} --apply"
+    return session_way(version, versions, command, has_model=has_model, problem=problem)
 
 
-def session_way(version: Version, versions: Sequence[Version], command: str, *, has_model: bool) -> Way:
+def session_way(
+    version: Version, versions: Sequence[Version], command: str, *, has_model: bool, problem: Problem | None = None
+) -> Way:
     """How to make the change of an advice in a session with these versions. `command` lacks the advice's probe."""
 
     def say(advice: Advice) -> Change:
         found = find_move(version, advice, versions)
         if found.sets:
             return Change(f"{command} {advice.probe}", describe_sets(found), found.made)
+        if found.other:
+            shell = "!" if command.startswith("%") else ""
+            return Change(describe_other(found.other, problem, shell), "", found.made)
         if has_model:
             return Change(f"{command} {advice.probe} (the model writes it)", "", found.made)
         by_hand = "by hand: %%cutegen edit in a notebook; with a model set (%cutegen model) one command asks it"
@@ -96,14 +107,39 @@ def session_way(version: Version, versions: Sequence[Version], command: str, *, 
 def file_way(version: Version, problem: str, options: Sequence[str] = ()) -> Way:
     """How to make the change of an advice for a candidate on the command line, with the options of its problem."""
     ending = "".join(f" {shlex.quote(word)}" for word in options)
+    at = options.index("--arch") if "--arch" in options else len(options)
+    elsewhere = "".join(f" {shlex.quote(word)}" for word in (*options[:at], *options[at + 2 :]))
 
     def say(advice: Advice) -> Change:
         found = find_move(version, advice)
+        if found.other:
+            spec = shlex.quote(problem)
+            return Change(f'cutegen test {spec} "{found.other}"{elsewhere} --arch {read_arch(found.other)}')
         if not found.program:
             return Change("; ".join(filter(None, (found.passed, "by hand, in the file"))))
         return Change(f'cutegen test {shlex.quote(problem)} "{found.program}"{ending}', describe_sets(found))
 
     return say
+
+
+def describe_other(program: str, problem: Problem | None, shell: str = "") -> str:
+    """How to try a program for another arch, which a session with one arch does not run: one command where the problem
+    has a name or a file, else what to start.
+    """
+    arch = read_arch(program)
+    if problem is None or problem.origin in ("cell", "expression"):
+        return f"%cutegen problem with --arch {arch} starts a session for {arch}; there: %cutegen program {program}"
+    spec = problem.name if problem.origin == "shipped" else problem.origin
+    words = [word for name, value in problem.settings for word in ("--set", f"{name}={value}")]
+    words += ["--precision", problem.precision] if problem.precision not in ("declared", "mixed") else []
+    ending = " ".join(map(shlex.quote, words))
+    return f'{shell}cutegen test {shlex.quote(spec)} "{program}"{f" {ending}" if ending else ""} --arch {arch}'
+
+
+def read_arch(program: str) -> str:
+    """The arch that a program names."""
+    found = re.search(r"\.arch\((\w+)\)", program)
+    return found[1] if found else ""
 
 
 def describe_sets(found: Found) -> str:
@@ -113,13 +149,15 @@ def describe_sets(found: Found) -> str:
 
 class Found(NamedTuple):
     """The next program that follows an advice, what it sets, which versions have such a change and what became of them,
-    and why advised settings before that one are passed over; "" for what there is not.
+    and why advised settings before that one are passed over; "" for what there is not. `other` is a program that
+    follows it on the device's own arch, where none for the version's arch does.
     """
 
     program: str = ""
     sets: str = ""
     made: str = ""
     passed: str = ""
+    other: str = ""
 
 
 def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()) -> Found:
@@ -128,7 +166,7 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
     if not program:
         return Found()
     known, failed = map_programs(versions), list_failed_steps(versions)
-    made, passed = list[str](), list[str]()
+    made, passed = list[str](), dict[str, list[str]]()
     for move in advice.moves:
         texts = [text for _, text in write_moved(program, [move])]
         why = _describe_none(program, move, tried=bool(texts))
@@ -138,20 +176,34 @@ def find_move(version: Version, advice: Advice, versions: Sequence[Version] = ()
                 if extends_failed_step(failed, move, text):
                     why = "only goes on where a step failed"
                     continue
-                return Found(text, sets, "; ".join(made), ", ".join(passed))
+                return Found(text, sets, "; ".join(made), _describe_passed(passed))
             if len(made) < MOST_MADE:
                 made.append(f"{sets} in {_describe_end(twin)}")
-        passed += [f"{name} {why}" for name in name_settings(program, [move])]
-    return Found(made="; ".join(made), passed=", ".join(passed))
+        for name in name_settings(program, [move]):
+            passed.setdefault(why, []).append(name)
+    device = devices.match(version.trials[-1].outcome.device) if version.trials else None
+    other = write_for(device.arch, program, advice.moves) if device is not None else ""
+    return Found(made="; ".join(made), passed=_describe_passed(passed), other=other)
+
+
+def _describe_passed(passed: Mapping[str, Sequence[str]]) -> str:
+    """Settings that are passed over, by the reason: "kept, tile have no larger legal value by themselves"."""
+    said = []
+    for why, names in passed.items():
+        several = len(names) > 1
+        words = why.replace("by itself", "by themselves") if several else why
+        verb = ("have " if several else "has ") if why.startswith("no ") else ""
+        said.append(f"{', '.join(names)} {verb}{words}")
+    return "; ".join(said)
 
 
 def _describe_none(program: str, move: Move, *, tried: bool) -> str:
     """Why a move leads to no program: each value in its direction was tried, or none there is legal, or none at all."""
     towards = {"more": "larger", "less": "smaller", "other": "other"}[move.direction]
     if tried:
-        return f"has no untried {towards} value"
+        return f"no untried {towards} value"
     is_only = next(write_moved(program, [Move(setting=move.setting, direction="other")]), None) is None
-    return f"has no {'other' if is_only else towards} legal value by itself"
+    return f"no {'other' if is_only else towards} legal value by itself"
 
 
 def describe_change(advice: Advice, candidate: Candidate) -> str:

@@ -114,7 +114,7 @@ def _advice_html(session: Session, version: Version) -> str:
     found = session.known_diagnosis(version.number) if accepted or best else None
     if found is None:
         return ""
-    way = notebook_way(version, session.versions, has_model=session.has_model)
+    way = notebook_way(version, session.versions, has_model=session.has_model, problem=session.problem)
     shown = diagnosis_report(version, found, way, versions=session.versions)
     return (
         f"<details{' open' if best else ''}><summary>what limits it, and what to change</summary>{shown.html}</details>"
