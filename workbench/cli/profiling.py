@@ -126,6 +126,11 @@ def _open_version(arguments: argparse.Namespace) -> Iterator[tuple[Session, Vers
             f"cutegen {arguments.command} --session NAME [--version v2]; "
             "for a script with launches of its own: cutegen emulate --follow SCRIPT.py"
         )
+    if arguments.chosen:
+        raise UserError(
+            f"--version {arguments.chosen} is a version of a stored session: name it with --session NAME, or leave "
+            f"--version out for {arguments.candidate}"
+        )
     check_order(arguments.command, arguments.spec, arguments.candidate)
     check_candidate(arguments.candidate)
     problem = load_problem(arguments, None)
