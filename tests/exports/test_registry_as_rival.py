@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from registry_package import install
+from real_packages import install
 from running_exports import LINEAR
 from test_registry import PRODUCT
 
