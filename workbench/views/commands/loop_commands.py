@@ -188,7 +188,7 @@ LOOP = (
                 flags=("--by",),
                 default=DEFAULTS.proposer,
                 kind="proposer",
-                about="planner (built in), llm (CuTeGen's chain; see --model), or on the command line replay "
+                about="planner (built in), llm (CuTeGen's chain; see --model), operators (NVIDIA's), or on the command line replay "
                 "(see --recording)",
             ),
             Argument(

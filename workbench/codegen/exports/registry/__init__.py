@@ -58,7 +58,7 @@ class KernelProduct(ProductOperator):
 def write_operators(source: str, problem: Problem, facts: Facts, arch: str) -> str:
     """The file of a version with the text `source`, for GPUs of `arch`. Raises `UserError` where there can be none."""
     refuse(problem, facts, f"for {FORM}")
-    interface = find_interface(FORM, problem, facts)
+    interface = find_interface(FORM, problem, facts, dtypes=())
     if "performance" in interface.arguments:
         raise UserError(f"{problem.name} cannot be exported for {FORM}: the registry has a field `performance` itself")
     library = resources.files(__name__).joinpath("library.py").read_text(encoding="utf-8")
