@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from real_packages import install
 from running_exports import LINEAR, load_text
 
 from workbench.emulator import emulated
@@ -23,6 +26,25 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(8, 12), torch.randint(0, 12, (8,))]
+"""
+OFFICIAL = """
+import importlib.util, sys, types
+from pathlib import Path
+
+found = importlib.util.find_spec("flashinfer_bench")
+package = types.ModuleType("flashinfer_bench")  # its __init__ wants flashinfer-python, which needs a GPU's libraries
+package.__path__ = found.submodule_search_locations
+sys.modules["flashinfer_bench"] = package
+from flashinfer_bench.data import Definition, Solution, Trace
+
+folder = Path("out")
+definition = Definition.model_validate_json((folder / "definition.json").read_text())
+solution = Solution.model_validate_json((folder / "solution.json").read_text())
+trace = Trace.model_validate_json((folder / "workload.jsonl").read_text())
+assert solution.definition == definition.name == trace.definition
+assert set(trace.workload.inputs) == set(definition.inputs) and trace.is_workload_trace()
+print(definition.get_input_shapes(trace.workload.axes))
+print("loaded")
 """
 
 
@@ -84,3 +106,14 @@ def test_inputs_that_are_classes(tmp_path: Path) -> None:
     assert int(made["target"].max()) < 12
     with pytest.raises(UserError, match="it draws any integers for target"):
         export(CLASSES, "flashinfer-bench", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_official_classes_take_the_documents(tmp_path: Path) -> None:
+    environment = install(tmp_path / "package", "flashinfer-bench==0.1.2", "docstring-parser", "safetensors")
+    export(LINEAR, "flashinfer-bench", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", OFFICIAL], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout.strip().endswith("loaded"), done.stdout + done.stderr

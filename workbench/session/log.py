@@ -151,7 +151,7 @@ class SessionLog:
         version = self.version(reference)
         source = exports.add_times(version.proposal.candidate.source, _last_times(version))
         gradient = find_gradient(self.facts) if form == "custom-op" else None
-        files = exports.write(form, source, self.problem, self.facts, self.device, gradient)
+        files = exports.write(form, source, self.problem, self.facts, self.device, self.arch, gradient)
         if path is not None:
             targets = {Path(path) / name: text for name, text in files.items()}
             for target, text in targets.items():

@@ -16,7 +16,7 @@ BENCHMARKS = ("flashinfer-bench", "sol-execbench")
 AHEAD = "ahead-of-time"
 FOLDERS = (AHEAD, *BENCHMARKS)  # forms of several files
 UNTESTED = "was only tested at {}; leave this check out if the kernel takes others"
-FORMS = ("kernelbench", "custom-op", *FOLDERS)
+FORMS = ("kernelbench", "custom-op", "operators", *FOLDERS)
 
 
 def add_times(source: str, times: str) -> str:
@@ -69,11 +69,17 @@ def describe_export(version: Version, path: str) -> str:
 
 
 def write(
-    form: str, source: str, problem: Problem, facts: Facts, device: str, gradient: RowsGradient | None = None
+    form: str,
+    source: str,
+    problem: Problem,
+    facts: Facts,
+    device: str,
+    arch: str,
+    gradient: RowsGradient | None = None,
 ) -> dict[str, str]:
     """The files of a version in a form: name -> text, the main one first; a form of one file has no name for it.
 
-    `gradient`: what an operator's backward pass has kernels for.
+    `arch`: what the version is compiled for. `gradient`: what an operator's backward pass has kernels for.
 
     Raises `UserError` for an unknown form, or a version that cannot have it.
     """
@@ -89,6 +95,10 @@ def write(
         from workbench.codegen.exports.custom_op import write_custom_op  # late: libcst
 
         return {"": write_custom_op(source, problem, facts, gradient)}
+    if form == "operators":
+        from workbench.codegen.exports.registry import write_operators  # late: libcst
+
+        return {"": write_operators(source, problem, facts, arch)}
     if form == AHEAD:
         from workbench.codegen.exports.ahead import write_ahead
 

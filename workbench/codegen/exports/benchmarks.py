@@ -91,8 +91,8 @@ def write_benchmark(form: str, source: str, problem: Problem, facts: Facts, devi
     }
 
 
-def find_interface(form: str, problem: Problem, facts: Facts) -> Interface:
-    """The tensors of a problem. Raises `UserError` for others than the form has."""
+def find_interface(form: str, problem: Problem, facts: Facts, dtypes: tuple[str, ...] = DTYPES) -> Interface:
+    """The tensors of a problem. Raises `UserError` for others than the form has; `()`: any dtype."""
     case = next(case for case in facts.cases if case.name == "full")
     inputs = {spec.name: spec for spec in case.inputs}
     state = {name_input(spec.name, inputs): spec for spec in full_state(problem, facts)}
@@ -100,9 +100,9 @@ def find_interface(form: str, problem: Problem, facts: Facts) -> Interface:
     why = ""
     if missing := [name for name in facts.forward_arguments if name not in inputs]:
         why = f"forward's {missing[0]} is no tensor"
-    elif wrong := [
-        spec.dtype for part in (inputs, state, outputs) for spec in part.values() if spec.dtype not in DTYPES
-    ]:
+    elif dtypes and (
+        wrong := [spec.dtype for part in (inputs, state, outputs) for spec in part.values() if spec.dtype not in dtypes]
+    ):
         why = f"it has no dtype {wrong[0]}"
     elif form == "flashinfer-bench" and (whole := [name for name in inputs if "float" not in inputs[name].dtype]):
         why = f"it draws any integers for {whole[0]}"

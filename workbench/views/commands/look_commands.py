@@ -205,6 +205,7 @@ LOOK = (
                 default="kernelbench",
                 choices=exports.FORMS,
                 about="kernelbench (default), custom-op (an operator of torch.library for torch.compile and training), "
+                "operators (registers the kernel with nvidia-cutlass-operators), "
                 "ahead-of-time (a folder whose build.py makes a library for Python and C++), "
                 "flashinfer-bench or sol-execbench (a folder with definition, solution and workload)",
             ),

@@ -188,8 +188,8 @@ LOOP = (
                 flags=("--by",),
                 default=DEFAULTS.proposer,
                 kind="proposer",
-                about="planner (built in), llm (CuTeGen's chain; see --model), or on the command line replay "
-                "(see --recording)",
+                about="planner (built in), llm (CuTeGen's chain; see --model), operators (NVIDIA's), "
+                "or on the command line replay (see --recording)",
             ),
             Argument(
                 flags=("--recording",),

@@ -22,7 +22,10 @@ PENDING = dataclasses.replace(
     VERSION, default="pending", about="v1, v2, ..., latest, best, baseline or pending (default pending)"
 )
 BY = Argument(
-    flags=("--by",), default=DEFAULTS.proposer, kind="proposer", about="planner (built in), llm, or another proposer"
+    flags=("--by",),
+    default=DEFAULTS.proposer,
+    kind="proposer",
+    about="planner (built in), llm, operators (NVIDIA's kernels), ...",
 )
 BY_MODEL = dataclasses.replace(BY, default=DEFAULTS.model_proposer)
 STEPS = Argument(
