@@ -215,6 +215,7 @@ def test_profile_and_calibrate_without_a_gpu(tmp_path: Path, cutegen: Callable[.
         (("profile", "relu", "nowhere.py"), "no candidate file"),
         (("profile", "--session", "nothing"), "no session is called"),
         (("diagnose",), "nothing to diagnose: give cutegen diagnose PROBLEM FILE"),
+        (("diagnose", "relu", "relu(x)", "--version", "v9"), "--version v9 is a version of a stored session"),
         (("diagnose", "relu", "best.py", "--apply", "1"), "--apply makes a version of a stored session"),
     ],
 )

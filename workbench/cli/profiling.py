@@ -70,7 +70,7 @@ def diagnose(arguments: argparse.Namespace) -> int:
             else file_way(version, arguments.spec, [word for one in PROBLEM for word in one.write(arguments)])
         )
         rules = program_rules(version, session.problem)
-        made = diagnosis_report(version, found, way, rules, session.versions)
+        made = diagnosis_report(version, found, way, rules, session.versions, in_shell=True)
         echo(str(made))
         if arguments.html:
             _write_page(arguments.html, f"diagnosis of v{version.number}", made)

@@ -177,6 +177,12 @@ class Underfilled(KernelProbe):
         )
 
 
+def _measure_balance(kernel: Signals) -> float:
+    """The CTAs of a mean SM over those of the SM with most: its units work so long, however many CTAs it has at once."""
+    per_sm = math.prod(kernel.metrics.grid) / kernel.device.sms
+    return per_sm / math.ceil(per_sm) if per_sm else 1.0
+
+
 class WaveTail(KernelProbe):
     """Does the last wave leave SMs idle?"""
 
@@ -190,11 +196,17 @@ class WaveTail(KernelProbe):
         if waves is None or not 1.0 < waves <= MANY_WAVES or math.ceil(waves) / waves <= TAIL:
             return None
         ratio = math.ceil(waves) / waves
+        last = waves - math.floor(waves)
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("tensor cores", "fp32", "issue", "shared memory", LATENCY), 1 / ratio)),
-            cause=f"{waves:.2f} waves of CTAs: the last one leaves {(math.ceil(waves) - waves):.0%} of the SMs idle",
+            gain=kernel.gain(
+                {
+                    **dict.fromkeys(("tensor cores", "fp32", "issue", "shared memory"), _measure_balance(kernel)),
+                    LATENCY: 1 / ratio,
+                }
+            ),
+            cause=f"{waves:.2f} waves of CTAs: the last one fills {last:.0%} of the SMs' places for CTAs",
             action="choose tiles that fill whole waves, a persistent kernel with a tile scheduler, or stream-K",
             evidence=(Measure(name="waves rounded up over waves", value=ratio, limit=TAIL, unit="x"),),
             changes=moves(("tile", OTHER), ("splitk", OTHER), ("threads", OTHER), ("parts", OTHER)),

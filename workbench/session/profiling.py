@@ -132,10 +132,7 @@ class Diagnosing:
         else:
             found = self.find_known(version)
         if found is None:
-            trial = version.trials[-1]
-            failure = trial.verdict.failure
-            why = "; ".join(filter(None, (failure.message, failure.hint))) if failure else trial.outcome.full_note
-            raise UserError(f"v{version.number} has no profile to diagnose: {why or 'no kernel of it has a time'}")
+            raise UserError(_explain_none(version, by))
         return found
 
     def find_known(self, version: Version) -> Diagnosis | None:
@@ -203,6 +200,17 @@ def _specify_probe_tool(names: list[str]) -> dict[str, object]:
             "parameters": {"type": "object", "properties": {"name": name}, "required": ["name"]},
         },
     }
+
+
+def _explain_none(version: Version, by: str) -> str:
+    """Why a version has no diagnosis, and what to do."""
+    trial = version.trials[-1]
+    if (failure := trial.verdict.failure) is not None:
+        why = "; ".join(filter(None, (failure.message, failure.hint)))
+        return f"v{version.number} failed, so there is nothing to diagnose: {why}; mend it, or name another version"
+    why = trial.outcome.full_note or "no kernel of it has a time"
+    alone = f"; {by} alone knows no time: counters and sampled do" if by else ""
+    return f"v{version.number} has no profile to diagnose: {why}{alone}"
 
 
 def _diagnose(version: Version, profile: Profile) -> Diagnosis | None:

@@ -49,16 +49,27 @@ Way = Callable[[Advice], Change]
 
 
 def diagnosis_report(
-    version: Version, found: Diagnosis, way: Way, rules: Sequence[KernelRule] = (), versions: Iterable[Version] = ()
+    version: Version,
+    found: Diagnosis,
+    way: Way,
+    rules: Sequence[KernelRule] = (),
+    versions: Iterable[Version] = (),
+    *,
+    in_shell: bool = False,
 ) -> MimeBundle:
     """The diagnosis as text and HTML. `way` says how to make the change of an advice, such as one command.
 
     `rules` are those of recorded landscapes on whose slow side the version is, `versions` those of its session.
+    `in_shell`: it is read on the command line, where magics are no commands.
     """
     candidate = version.proposal.candidate
-    head = _head(version, found, find_faster(version, versions))
+    counters = "cutegen profile, with the same arguments" if in_shell else f"%cutegen profile v{version.number}"
+    head = _head(version, found, find_faster(version, versions), counters)
     shown = () if found.exhausted else found.advice
-    blocks = [_Block(number, advice, found.room, candidate, way(advice)) for number, advice in enumerate(shown, 1)]
+    searched = "in a notebook: %cutegen search" if in_shell else "%cutegen search"
+    blocks = [
+        _Block(number, advice, found.room, candidate, way(advice), searched) for number, advice in enumerate(shown, 1)
+    ]
     skipped = _skipped(found)
     told = rules_block(rules) if rules and not found.exhausted else MimeBundle("")
     parts = [*head, *(block.text() for block in blocks), *filter(None, (told.text, skipped))]
@@ -252,8 +263,8 @@ def describe_room(found: Diagnosis) -> str:
     return f"{format_times(found.room)} the attainable bound"
 
 
-def _head(version: Version, found: Diagnosis, faster: Version | None) -> list[str]:
-    """Class, both stages, the room to the bound, and what there is to say without advice."""
+def _head(version: Version, found: Diagnosis, faster: Version | None, counters: str) -> list[str]:
+    """Class, both stages, the room to the bound, and what there is to say without advice; `counters` shows them."""
     place = "on" if found.provenance == "measured" else "for"
     where = f"{found.provenance} {place} {found.device}" + (f", case {found.case}" if found.case else "")
     lines = [f"v{version.number} is bound by {found.bottleneck} ({where})"]
@@ -267,7 +278,7 @@ def _head(version: Version, found: Diagnosis, faster: Version | None) -> list[st
         more = "" if faster is not None else ". Change the problem, or go on to another kernel."
         lines.append(f"  {said[0].upper()}{said[1:]}{more}")
     elif not found.advice:
-        lines.append(f"  No probe found a cause; look at the counters: %cutegen profile v{version.number}")
+        lines.append(f"  No probe found a cause; look at the counters: {counters}")
     return lines
 
 
@@ -290,7 +301,9 @@ def _skipped(found: Diagnosis) -> str:
 class _Block:
     """One advice."""
 
-    def __init__(self, number: int, advice: Advice, room: float | None, candidate: Candidate, change: Change) -> None:
+    def __init__(
+        self, number: int, advice: Advice, room: float | None, candidate: Candidate, change: Change, searched: str
+    ) -> None:
         self.number, self.advice = number, advice
         self.place = directives.locate(advice, candidate.source)
         self.example = search.find_example(advice.pattern) if number <= MOST_EXAMPLES else None
@@ -300,7 +313,7 @@ class _Block:
             *([("made in", change.made)] if change.made else []),
             *([("sets", change.sets)] if change.sets else []),
             ("make it", change.way),
-            *([("example", f"%cutegen search {advice.pattern}")] if advice.pattern and self.example is None else []),
+            *([("example", f"{searched} {advice.pattern}")] if advice.pattern and self.example is None else []),
         ]
 
     def text(self) -> str:
