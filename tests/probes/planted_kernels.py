@@ -68,6 +68,7 @@ BY_FILE = (
     Planted("lane_runs", "bank_conflicts", "doubled"),
     Planted("branches_by_lane", "divergence", "doubled"),
     Planted("one_lane_works", "divergence", "row_sum"),
+    Planted("turn_for_each_lane", "redundant_work", "polynomial"),
     Planted("barrier_in_loop", "barrier_stalls", "row_sum"),
     Planted(
         "a barrier a step, short rows",
