@@ -95,6 +95,7 @@ BY_FILE = (
         file="shared_memory_held",
     ),
     Planted("naive_product", "repeated_reads", "matmul", settings=(("n", 2048),)),
+    Planted("sum_stored_first", "repeated_reads", "softmax", settings=(("batch_size", 4096), ("dim", 8192))),
     Planted("rows_read_again", "l2_locality", "softmax"),
     Planted("through_dram", "l2_locality", "doubled"),
     Planted("one_load_in_flight", "memory_latency", "doubled"),
