@@ -68,6 +68,7 @@ BY_FILE = (
     Planted("lane_runs", "bank_conflicts", "doubled"),
     Planted("branches_by_lane", "divergence", "doubled"),
     Planted("one_lane_works", "divergence", "row_sum"),
+    Planted("turn_for_each_lane", "redundant_work", "polynomial"),
     Planted("barrier_in_loop", "barrier_stalls", "row_sum"),
     Planted(
         "a barrier a step, short rows",
@@ -94,6 +95,7 @@ BY_FILE = (
         file="shared_memory_held",
     ),
     Planted("naive_product", "repeated_reads", "matmul", settings=(("n", 2048),)),
+    Planted("sum_stored_first", "repeated_reads", "softmax", settings=(("batch_size", 4096), ("dim", 8192))),
     Planted("rows_read_again", "l2_locality", "softmax"),
     Planted("through_dram", "l2_locality", "doubled"),
     Planted("one_load_in_flight", "memory_latency", "doubled"),

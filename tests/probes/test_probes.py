@@ -59,6 +59,9 @@ POSITIVE_ROWS: dict[str, tuple[Row, ...]] = {
             f"{GEMM} .cluster(2, 1) .mma(f16) .schedule(cooperative) .stages(2) .tile(256, 128, 64)",
         ),
     ),
+    "redundant_work": (
+        ("layer_norm", "layernorm(x, eps=1e-05) .arch(sm_90a) .parts(32) .threads_per_row(1024) .unroll(2)"),
+    ),
     "register_pressure": (("rms_norm", "rmsnorm(x, eps=1e-05) .arch(sm_90a) .kept() .unroll(8) .vector(2)"),),
     "register_spills": (
         ("conv3d_asymmetric_kernel_60", "conv(x, w) .arch(sm_90a) .filters(4) .rows(2) .threads(1024)"),
@@ -114,6 +117,7 @@ OTHERS = {
     "memory_latency": ("mma.sync on Hopper", "tile_conflicts"),
     "occupancy": ("strided_loads", "branches_by_lane"),
     "pipeline_depth": ("no cluster", "strided_loads"),
+    "redundant_work": ("strided_loads", "index_arithmetic"),
     "register_pressure": ("shared_memory_held", "relu, scalars"),
     "register_spills": ("layer norm, a row in 64 threads' registers", "two stages"),
     "repeated_reads": ("strided_stores", "two stages", "lone_lanes"),

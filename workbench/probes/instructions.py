@@ -1,6 +1,8 @@
-"""Probes of the arithmetic: tensor cores, what feeds them, divergence, index arithmetic, special functions."""
+"""Probes of the arithmetic: tensor cores, what feeds them, divergence, index arithmetic, needless FLOPs."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from workbench.probes.base import LESS, MORE, OTHER, KernelProbe, most_waited, moves, worst_line
 from workbench.probes.grid import fills_device
@@ -18,6 +20,8 @@ MOST = 0.5  # share of the problem's FLOPs (chosen)
 LANES = 26.0  # active threads of a warp-instruction, of 32 (inferred)
 ISSUE = 0.5  # share of the issue slots (inferred)
 INTEGER = 0.5  # share of integer, move and branch instructions (inferred)
+REDUNDANT = 2.0  # FLOPs over the problem's (inferred)
+MATH_STALLS = ("math", "math_pipe_throttle", "wait")
 TENSOR_DTYPES = ("float16", "bfloat16", "tfloat32", "float8_e4m3fn", "float8_e5m2", "int8")
 
 
@@ -192,3 +196,48 @@ class InstructionMix(KernelProbe):
             line=worst_line(profile.lines, lambda line: line.executed or 0.0),
             pattern="static layout unroll vector",
         )
+
+
+class RedundantWork(KernelProbe):
+    """Does the kernel compute more than the problem asks for?"""
+
+    name = "redundant_work"
+    question = "Does the kernel do only the FLOPs that the problem needs?"
+
+    def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
+        """Trigger: FLOPs of the fp32 units over REDUNDANT times the problem's, which keep them or the issue slots busy
+        for over ISSUE of the time.
+        """
+        busy = max(kernel.busy["fp32"], kernel.busy["issue"])
+        if bound is None or not bound.flops or busy <= ISSUE:
+            return None
+        done = (kernel.metrics.flops or 0.0) - sum(flops for _, flops in kernel.metrics.tensor_flops)
+        ratio = done / bound.flops
+        if ratio <= REDUNDANT:
+            return None
+        computing = kernel.stall_share(*MATH_STALLS)
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({"fp32": 1 / ratio, "issue": 1 / ratio, LATENCY: 1 - computing * (1 - 1 / ratio)}),
+            cause=f"the kernel does {ratio:.1f}x the FLOPs of the problem, and computes for {busy:.0%} of the time",
+            action="compute each value once, in one thread: no turn of a loop whose result is thrown away, no branch that "
+            "only picks a result (both sides run), no sum that neighbouring threads have too",
+            evidence=(
+                Measure(name="FLOPs over the problem's", value=ratio, limit=REDUNDANT, unit="x"),
+                Measure(name="issue slots or fp32 units", value=busy, limit=ISSUE, unit="%"),
+            ),
+            line=_computing_line(profile, kernel.metrics.kernel),
+            pattern="predicate tensor select",
+        )
+
+
+def _computing_line(profile: Profile, kernel: str) -> int | None:
+    """The line with the most FLOPs; where they are not known by line, the one that executes most."""
+    flops: Counter[int] = Counter()
+    for launch in profile.launches:
+        if launch.kernel == kernel:
+            flops.update({line.line: line.flops for line in launch.lines if line.flops})
+    if flops:
+        return flops.most_common(1)[0][0]
+    return worst_line(profile.lines, lambda line: line.executed or 0.0)

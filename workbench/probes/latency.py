@@ -18,20 +18,18 @@ from workbench.probes.base import (
 )
 from workbench.probes.grid import fills_device
 from workbench.probes.memory import NARROW, mean_access
-from workbench.probes.signals import LATENCY, Signals
+from workbench.probes.signals import LATENCY, MEMORY_STALLS, WAITS, Signals
 from workbench.probes.two_stage import SATURATED
 from workbench.records import Advice, Bound, LineProfile, Measure, Profile
 
 STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trigger)
 BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
-WAITS = 0.5  # share of latency in the time from which waiting is worth an advice (inferred)
 PRESSED = 0.3  # part of the waiting that goes where registers keep warps off: they are the larger cause (chosen)
 EPILOGUE = 0.25  # share of the warps' waiting after the first store (inferred)
 SHARED_L2 = 0.4  # share of L2 (inferred)
 SHARED = {"L2": 0.7, LATENCY: 0.9}  # what is left where two CTAs share an operand (inferred)
 HIDDEN = {"L2": 0.85}  # and where a further stage fits: the waiting is left to `pipeline_depth` (chosen)
 SHARED_ROOM = 1.5  # a further stage must fit: limit of an SM over what a CTA uses (inferred)
-MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "memory")
 BARRIER_STALLS = ("barrier", "membar")
 AT_BARRIER = r"sync_threads|barrier|sync_warp|cluster_(arrive|wait)"  # text of lines where warps meet
 TMA_COPY = r"cute\.copy\(\s*tma|cute\.copy\($"

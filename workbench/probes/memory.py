@@ -17,7 +17,7 @@ from workbench.probes.base import (
     worst_access,
 )
 from workbench.probes.grid import fewer_parts
-from workbench.probes.signals import CTA_LAUNCH, LATENCY, SPILLED, Signals, read_signals
+from workbench.probes.signals import CTA_LAUNCH, LATENCY, MEMORY_STALLS, SPILLED, WAITS, Signals, read_signals
 from workbench.records import Advice, Bound, KernelMetrics, LineProfile, Measure, Profile
 
 WASTE = 1.2  # sectors over the least (KernelPro's trigger for uncoalesced access)
@@ -182,26 +182,44 @@ class RepeatedReads(KernelProbe):
     classes = frozenset({"memory", "compute", "latency"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: L1 or L2 are busier than DRAM, with more bytes requested than the problem has."""
+        """Trigger: L1 or L2 are busier than DRAM, with more bytes requested than the problem has; or L2 serves over
+        REPEATED times the problem's bytes, while warps wait for memory.
+        """
         asked = kernel.metrics.l1_ideal_bytes or kernel.metrics.l1_bytes  # without what `coalescing` is about
         if not asked or bound is None or not bound.least_bytes or kernel.metrics.tensor_flops:
             return None  # tiles of tensor cores: `tensor_feed` and `tma_clusters`
         ratio = asked / bound.least_bytes
         cached = max(kernel.busy[name] for name in ("L1", "L2", "shared memory"))
-        if ratio <= REPEATED or cached <= max(kernel.busy["DRAM"], CACHED):
+        waits, cache = 1.0, "L1"
+        if cached <= max(kernel.busy["DRAM"], CACHED):
+            ratio = min(ratio, (kernel.metrics.l2_bytes or 0.0) / bound.least_bytes)
+            cache, waits = "L2", kernel.explained_waiting("L2") * kernel.stall_share(*MEMORY_STALLS)
+            if cached <= CACHED or kernel.waiting <= WAITS:
+                return None
+        if ratio <= REPEATED:
             return None
-        shared = kernel.busy["shared memory"] == cached
+        if cache == "L2":  # of passes that read as much, the last
+            line = worst_access(profile.lines[::-1], _read_sectors, source)
+        else:
+            shared = kernel.busy["shared memory"] == cached
+            line = worst_access(
+                profile.lines, lambda line: (line.wavefronts if shared else line.sectors) or 0.0, source
+            )
+        left = max(1 / ratio, 0.25)
         return self.advise(
             kernel,
             profile,
-            gain=kernel.gain(dict.fromkeys(("L1", "L2", "shared memory", "issue", "latency"), max(1 / ratio, 0.25))),
-            cause=f"the kernel asks L1 for {ratio:.1f}x the bytes of the problem",
-            action="stage tiles in shared memory, or let each thread compute several results from registers",
+            gain=kernel.gain(
+                {**dict.fromkeys(("L1", "L2", "shared memory", "issue"), left), LATENCY: 1 - waits * (1 - left)}
+            ),
+            cause=f"the kernel asks {cache} for {ratio:.1f}x the bytes of the problem",
+            action="stage tiles in shared memory, keep a row in registers between passes, or let each thread compute several "
+            "results from registers",
             evidence=(Measure(name="requested bytes over the least", value=ratio, limit=REPEATED, unit="x"),),
             changes=moves(
                 ("tile", MORE), ("thread_tile", MORE), ("kept", MORE), ("filters", MORE), ("rows", MORE), ("mma", MORE)
             ),
-            line=worst_access(profile.lines, lambda line: (line.wavefronts if shared else line.sectors) or 0.0, source),
+            line=line,
             pattern="shared memory tile cp.async copy",
         )
 

@@ -27,6 +27,8 @@ MANY_REGISTERS = 96  # of a thread (KernelPro's trigger)
 LOW_OCCUPANCY = 0.5  # KernelPro's trigger
 SPILLED = 0.01  # share of local accesses among the instructions (inferred)
 OPERAND_BYTES = {"tfloat32": 4, "float32": 4, "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}  # of an element, else 2
+WAITS = 0.5  # share of latency in the time from which waiting is worth an advice (inferred)
+MEMORY_STALLS = ("long_scoreboard", "lg_throttle", "memory")
 MEMORY = ("DRAM", "L2", "L1", "shared memory")
 COMPUTE = ("tensor cores", "fp32", "issue")
 
