@@ -178,7 +178,7 @@ class Underfilled(KernelProbe):
 
 
 def _measure_balance(kernel: Signals) -> float:
-    """The CTAs of a mean SM over those of the SM with most: its units work so long, however many CTAs it has at once."""
+    """The CTAs of a mean SM over those of the SM with most, whose units work longest however many it has at once."""
     per_sm = math.prod(kernel.metrics.grid) / kernel.device.sms
     return per_sm / math.ceil(per_sm) if per_sm else 1.0
 
