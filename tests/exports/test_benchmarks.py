@@ -27,25 +27,6 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(8, 12), torch.randint(0, 12, (8,))]
 """
-OFFICIAL = """
-import importlib.util, sys, types
-from pathlib import Path
-
-found = importlib.util.find_spec("flashinfer_bench")
-package = types.ModuleType("flashinfer_bench")  # its __init__ wants flashinfer-python, which needs a GPU's libraries
-package.__path__ = found.submodule_search_locations
-sys.modules["flashinfer_bench"] = package
-from flashinfer_bench.data import Definition, Solution, Trace
-
-folder = Path("out")
-definition = Definition.model_validate_json((folder / "definition.json").read_text())
-solution = Solution.model_validate_json((folder / "solution.json").read_text())
-trace = Trace.model_validate_json((folder / "workload.jsonl").read_text())
-assert solution.definition == definition.name == trace.definition
-assert set(trace.workload.inputs) == set(definition.inputs) and trace.is_workload_trace()
-print(definition.get_input_shapes(trace.workload.axes))
-print("loaded")
-"""
 
 
 def export(source: str, form: str, folder: Path) -> dict[str, Any]:
@@ -55,7 +36,9 @@ def export(source: str, form: str, folder: Path) -> dict[str, Any]:
         version = session.generate(test=False)
         assert version is not None
         session.export(version.number, folder / "out", form=form)
-    return {path.stem: json.loads(path.read_text()) for path in sorted((folder / "out").iterdir())}
+    files = [path for path in (folder / "out").rglob("*") if path.is_file()]
+    kind = (lambda path: path.stem) if form == "sol-execbench" else (lambda path: path.parent.name.removesuffix("s"))
+    return {kind(path): json.loads(path.read_text()) for path in files}
 
 
 def check_documents(found: dict[str, Any]) -> None:
@@ -99,6 +82,32 @@ def test_reference_and_solution_agree(form: str, tmp_path: Path) -> None:
     ]
 
 
+LITERALS = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 32)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+"""
+
+
+@pytest.mark.parametrize("form", ["flashinfer-bench", "sol-execbench"])
+def test_sizes_that_the_module_has_as_literals(form: str, tmp_path: Path) -> None:
+    found = export(LITERALS, form, tmp_path)
+    operands = (torch.randn(8, 16), torch.randn(32, 16), torch.randn(32))
+    solution, path = load_text(found["solution"]["sources"][0]["content"])
+    with emulated(arch="sm_80", device="H200", source_file=str(path)):
+        result = solution.run(*operands)
+    torch.testing.assert_close(result, load_text(found["definition"]["reference"])[0].run(*operands))
+
+
 def test_inputs_that_are_classes(tmp_path: Path) -> None:
     found = export(CLASSES, "sol-execbench", tmp_path)
     check_documents(found)
@@ -108,12 +117,45 @@ def test_inputs_that_are_classes(tmp_path: Path) -> None:
         export(CLASSES, "flashinfer-bench", tmp_path)
 
 
+SCRIPT = """
+import sys
+from flashinfer_bench.bench.utils import gen_inputs
+from flashinfer_bench.compile.builders.python_builder import PythonBuilder
+from flashinfer_bench.data import TraceSet
+import torch
+sys.path.insert(0, {here!r})
+from running_exports import without_workbench
+from workbench.emulator import emulated
+
+found = TraceSet.from_path(sys.argv[1])
+(definition,) = found.definitions.values()
+((solution,),) = found.solutions.values()
+((trace,),) = found.workloads.values()
+assert trace.is_workload_trace() and trace.definition == solution.definition == definition.name
+with without_workbench():
+    built = PythonBuilder().build(definition, solution)
+inputs = gen_inputs(definition, trace.workload, "cpu")
+reference = {{}}
+exec(definition.reference, reference)
+with emulated(arch="sm_80", device="H200", source_file=sys.argv[1]):
+    result = built(*inputs)
+torch.testing.assert_close(result, reference["run"](*inputs))
+print("ran", solution.name)
+"""
+PACKAGES = ("flashinfer-bench==0.1.2", "safetensors", "docstring-parser")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_official_classes_take_the_documents(tmp_path: Path) -> None:
-    environment = install(tmp_path / "package", "flashinfer-bench==0.1.2", "docstring-parser", "safetensors")
+def test_flashinfer_bench_itself_reads_and_builds_it(tmp_path: Path) -> None:
+    environment = install(tmp_path / "package", *PACKAGES)
     export(LINEAR, "flashinfer-bench", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", OFFICIAL], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", SCRIPT.format(here=str(Path(__file__).parent)), str(tmp_path / "out")],
+        env=environment | {"HOME": str(tmp_path), "FIB_CACHE_PATH": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
-    assert done.stdout.strip().endswith("loaded"), done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith("ran problem_")

@@ -20,8 +20,14 @@ from workbench.problems import with_settings
 from workbench.records import Facts, Problem, TensorSpec, record
 
 DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "bool")  # of both benchmarks
+MAKE_MODULE = """
+def make_module(model):
+    given = get_init_inputs()  # a list, or a dictionary of __init__'s arguments
+    return model(**given) if isinstance(given, dict) else model(*given)
+
+"""
 RUN = """
-MODULE = {model}(*get_init_inputs()).to("meta")
+MODULE = make_module({model}).to("meta")
 
 
 @torch.no_grad()
@@ -31,8 +37,9 @@ def run({arguments}):
 """
 MAKE_INPUTS = """
 def make_inputs(axes_and_scalars, device):
-    state = list_state(Model(*get_init_inputs()))
-    tensors = [*get_inputs(), *(tensor.detach() for tensor in state.values())]
+    state, inputs = list_state(make_module(Model)), get_inputs()
+    inputs = inputs.values() if isinstance(inputs, dict) else inputs
+    tensors = [*inputs, *(tensor.detach() for tensor in state.values())]
     return dict(zip({names}, (tensor.to(device) for tensor in tensors)))
 
 
@@ -57,14 +64,16 @@ class Interface:
 
 
 def write_benchmark(form: str, source: str, problem: Problem, facts: Facts, device: str) -> dict[str, str]:
-    """File name -> text: solution.json, definition.json, workload.jsonl. Raises `UserError` for what has no schema."""
+    """File name -> text: the solution, the definition, the workload. Raises `UserError` for what has no schema."""
     refuse(problem, facts, f"for {form}")
     is_sol = form == "sol-execbench"
     interface = find_interface(form, problem, facts)
     definition = define(problem, facts, interface, is_sol=is_sol)
     name = str(definition["name"])
     init = problem_text(problem, ["get_init_inputs"])
-    main = join_modules(problem.name, source, init, "_of_reference", ["run"]) + run_text("ModelNew", interface)
+    main = join_modules(problem.name, source, init, "_of_reference", ["run", "make_module"]) + run_text(
+        "ModelNew", interface
+    )
     solution = {
         "name": f"{name}_{short_hash(source)}",
         "definition": name,
@@ -84,11 +93,15 @@ def write_benchmark(form: str, source: str, problem: Problem, facts: Facts, devi
         "inputs": {name: {"type": "custom" if is_sol else "random"} for name in interface.arguments},
     }
     trace = {"definition": name, "workload": workload, "solution": None, "evaluation": None}
-    return {
-        "solution.json": json.dumps(solution, indent=1) + "\n",
-        "definition.json": json.dumps(definition, indent=1) + "\n",
-        "workload.jsonl": json.dumps(workload if is_sol else trace) + "\n",
-    }
+    files = ("solution.json", "definition.json", "workload.jsonl")
+    if not is_sol:  # the folders of a trace set, which `flashinfer-bench run --local` takes
+        files = (f"solutions/{solution['name']}.json", f"definitions/{name}.json", f"workloads/{name}.jsonl")
+    texts = (
+        json.dumps(solution, indent=1),
+        json.dumps(definition, indent=1),
+        json.dumps(workload if is_sol else trace),
+    )
+    return {file: f"{text}\n" for file, text in zip(files, texts, strict=True)}
 
 
 def find_interface(form: str, problem: Problem, facts: Facts, dtypes: tuple[str, ...] = DTYPES) -> Interface:
@@ -156,7 +169,7 @@ def name_input(name: str, taken: dict[str, TensorSpec]) -> str:
 
 def run_text(model: str, interface: Interface) -> str:
     """The function `run` for a module's class."""
-    return RUN.format(
+    return MAKE_MODULE + RUN.format(
         model=model,
         arguments=", ".join(interface.arguments),
         inputs=", ".join(interface.inputs),

@@ -16,7 +16,7 @@ from workbench.errors import UserError
 from workbench.records import Facts, Problem, TensorSpec
 
 FORM = "operators"
-RESERVED = ("Arguments", "KernelOperator", "KernelProduct", "MODULE", "run")
+RESERVED = ("Arguments", "KernelOperator", "KernelProduct", "MODULE", "make_module", "run")
 PRODUCTS = ("aten.mm.default", "aten.bmm.default")
 PRODUCT_DTYPES = ("float32", "float16", "bfloat16")
 OPERATOR = '''
