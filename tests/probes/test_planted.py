@@ -57,6 +57,16 @@ def test_the_right_probe_comes_first_on_the_slow_line(planted: Planted) -> None:
         assert found.advice[at].line in planted.lines(source)
 
 
+def test_a_barrier_after_each_load_is_named_in_place_of_the_loads() -> None:
+    planted = Planted(
+        "barrier_after_loads", "barrier_stalls", "row_sum", settings=(("rows", 512), ("columns", 65536))
+    )  # what a warp waits for is the load before the barrier: only the count of barriers tells
+    source, found = run_planted(planted)
+    (advice,) = (item for item in found.advice if item.probe == "barrier_stalls")
+    assert advice.line in planted.lines(source) and advice.gain > 1.1
+    assert "memory_latency" not in {item.probe for item in found.advice}
+
+
 def test_most_planted_kernels_are_found_with_their_lines() -> None:
     first = lines = 0
     for planted in PLANTED:

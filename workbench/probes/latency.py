@@ -23,6 +23,10 @@ from workbench.probes.two_stage import SATURATED
 from workbench.records import Advice, Bound, LineProfile, Measure, Profile
 
 STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trigger)
+WARP = 32
+LOOPED = 16  # barriers that each warp meets, from which they are in a loop (chosen)
+PER_ACCESS = 0.5  # barriers for each access of a warp to global memory (chosen)
+HELD = 0.3  # part of the waiting for memory that goes where warps need not wait for each other's loads (chosen)
 BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
 PRESSED = 0.3  # part of the waiting that goes where registers keep warps off: they are the larger cause (chosen)
 EPILOGUE = 0.25  # share of the warps' waiting after the first store (inferred)
@@ -51,6 +55,8 @@ class MemoryLatency(KernelProbe):
         if share <= STALLED or kernel.waiting <= WAITS or kernel.busy["DRAM"] > 0.8:
             return None
         if kernel.busiest[1] < SATURATED and waits_for_copies(kernel, source):  # `pipeline_depth` says more
+            return None
+        if meets_after_loads(kernel, profile):  # `barrier_stalls`: further loads wait behind the barrier
             return None
         return self.advise(
             kernel,
@@ -88,10 +94,12 @@ class BarrierStalls(KernelProbe):
     classes = frozenset({"latency", "memory", "compute"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: over BARRIER of the stalls are at barriers."""
+        """Trigger: over BARRIER of the stalls are at barriers; or a loop has more than PER_ACCESS barriers for an access
+        to global memory, and warps wait for memory before them.
+        """
         share = kernel.stall_share(*BARRIER_STALLS)
         if share <= BARRIER:
-            return None
+            return self._after_loads(kernel, profile)
         return self.advise(
             kernel,
             profile,
@@ -104,6 +112,45 @@ class BarrierStalls(KernelProbe):
             line=most_waited(profile.lines, *BARRIER_STALLS, text=AT_BARRIER),
             pattern="warp reduce shuffle named barrier",
         )
+
+    def _after_loads(self, kernel: Signals, profile: Profile) -> Advice | None:
+        if not meets_after_loads(kernel, profile):
+            return None
+        return self.advise(
+            kernel,
+            profile,
+            gain=kernel.gain({LATENCY: 1 - HELD * kernel.stall_share(*MEMORY_STALLS)}),
+            cause="a loop has a barrier for every few loads: all warps of a CTA wait for the slowest load of each turn",
+            action="take the barrier out of the loop where no warp reads what another wrote in that turn; else load "
+            "the next turn's values before the barrier, or do several turns for a barrier",
+            evidence=(
+                Measure(name="barriers for an access", value=_barriers_of(kernel, profile)[1], limit=PER_ACCESS),
+                Measure(name="stalls for memory", value=kernel.stall_share(*MEMORY_STALLS), limit=STALLED, unit="%"),
+            ),
+            line=most_waited(profile.lines, *BARRIER_STALLS, text=AT_BARRIER),
+            pattern="multistage pipeline named barrier",
+        )
+
+
+def meets_after_loads(kernel: Signals, profile: Profile) -> bool:
+    """Whether a loop without tensor cores and asynchronous copies has barriers at which the slowest load is waited for;
+    only the emulator counts them.
+    """
+    metrics = kernel.metrics
+    if metrics.tensor_flops or metrics.async_copies or kernel.waiting <= WAITS:
+        return False
+    of_warp, of_access = _barriers_of(kernel, profile)
+    return of_warp >= LOOPED and of_access >= PER_ACCESS and kernel.stall_share(*MEMORY_STALLS) > STALLED
+
+
+def _barriers_of(kernel: Signals, profile: Profile) -> tuple[float, float]:
+    """The barriers that a warp meets, and those for each access of a warp to global memory; 0 where unknown."""
+    launch = next((item for item in profile.launches if item.kernel == kernel.metrics.kernel), None)
+    if launch is None or not launch.total.global_requests:
+        return 0.0, 0.0
+    barriers = dict(launch.classes).get("barrier", 0) / WARP
+    warps = math.prod(launch.grid) * math.prod(launch.block) / WARP
+    return barriers / warps, barriers / launch.total.global_requests
 
 
 class PipelineDepth(KernelProbe):
