@@ -227,6 +227,7 @@ class RedundantWork(KernelProbe):
                 Measure(name="FLOPs over the problem's", value=ratio, limit=REDUNDANT, unit="x"),
                 Measure(name="issue slots or fp32 units", value=busy, limit=ISSUE, unit="%"),
             ),
+            changes=moves(("threads_per_row", LESS)),  # sums across a CTA are each thread's
             line=_computing_line(profile, kernel.metrics.kernel),
             pattern="predicate tensor select",
         )
