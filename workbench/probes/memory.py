@@ -94,7 +94,8 @@ class AccessWidth(KernelProbe):
 
 def streams(kernel: Signals, bound: Bound | None) -> bool:
     """Whether a kernel is about moving data: a memory behind the SM is busier than its arithmetic and shared memory
-    (fp32 units count where they are busy for COMPUTES of the time), and it does not ask for the problem's bytes PASSES times or more.
+    (fp32 units count where they are busy for COMPUTES of the time), and it does not ask for the problem's bytes PASSES
+    times or more.
     """
     if bound is not None and (kernel.metrics.l1_ideal_bytes or 0.0) > PASSES * bound.least_bytes:
         return False
@@ -207,8 +208,8 @@ class RepeatedReads(KernelProbe):
         if cached <= max(kernel.busy["DRAM"], CACHED):
             ratio = min(ratio, (kernel.metrics.l2_bytes or 0.0) / bound.least_bytes)
             cache, waits = "L2", kernel.explained_waiting("L2") * kernel.stall_share(*MEMORY_STALLS)
-            if cached <= CACHED or kernel.waiting <= WAITS:
-                return None
+            if cached <= CACHED or kernel.waiting <= WAITS or kernel.pressed:
+                return None  # pressed: `register_pressure` is the larger cause
         if ratio <= REPEATED:
             return None
         if cache == "L2":  # of passes that read as much, the last
@@ -226,8 +227,8 @@ class RepeatedReads(KernelProbe):
                 {**dict.fromkeys(("L1", "L2", "shared memory", "issue"), left), LATENCY: 1 - waits * (1 - left)}
             ),
             cause=f"the kernel asks {cache} for {ratio:.1f}x the bytes of the problem",
-            action="stage tiles in shared memory, keep a row in registers between passes, or let each thread compute several "
-            "results from registers",
+            action="stage tiles in shared memory, keep a row in registers between passes, or let each thread compute "
+            "several results from registers",
             evidence=(Measure(name="requested bytes over the least", value=ratio, limit=REPEATED, unit="x"),),
             changes=moves(
                 ("tile", MORE), ("thread_tile", MORE), ("kept", MORE), ("filters", MORE), ("rows", MORE), ("mma", MORE)

@@ -1,4 +1,4 @@
-"""A polynomial. Slow: a thread loads and stores 4 bytes; beside them the warp reads one constant, all lanes the same."""
+"""A polynomial. Slow: a thread loads and stores 4 bytes; all lanes of a warp read one constant."""
 
 import cutlass
 import torch
