@@ -121,8 +121,8 @@ class BarrierStalls(KernelProbe):
             profile,
             gain=kernel.gain({LATENCY: 1 - HELD * kernel.stall_share(*MEMORY_STALLS)}),
             cause="a loop has a barrier for every few loads: all warps of a CTA wait for the slowest load of each turn",
-            action="take the barrier out of the loop where no warp reads what another wrote in that turn; else load the "
-            "next turn's values before the barrier, or do several turns for a barrier",
+            action="take the barrier out of the loop where no warp reads what another wrote in that turn; else load "
+            "the next turn's values before the barrier, or do several turns for a barrier",
             evidence=(
                 Measure(name="accesses for a barrier", value=_barriers_of(kernel, profile)[1], limit=ACCESSES),
                 Measure(name="stalls for memory", value=kernel.stall_share(*MEMORY_STALLS), limit=STALLED, unit="%"),
