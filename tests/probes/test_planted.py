@@ -67,6 +67,14 @@ def test_a_barrier_after_each_load_is_named_in_place_of_the_loads() -> None:
     assert "memory_latency" not in {item.probe for item in found.advice}
 
 
+def test_narrow_loads_of_a_kernel_that_also_computes_are_named() -> None:
+    """An operand that a whole warp reads at once does not make an access narrower than it is."""
+    planted = Planted("scalars_and_a_factor", "access_width", "polynomial")
+    source, found = run_planted(planted)
+    (advice,) = (item for item in found.advice if item.probe == "access_width")
+    assert "a thread moves 4 bytes" in advice.cause and advice.line in planted.lines(source)
+
+
 def test_most_planted_kernels_are_found_with_their_lines() -> None:
     first = lines = 0
     for planted in PLANTED:

@@ -221,12 +221,13 @@ class RedundantWork(KernelProbe):
             profile,
             gain=kernel.gain({"fp32": 1 / ratio, "issue": 1 / ratio, LATENCY: 1 - computing * (1 - 1 / ratio)}),
             cause=f"the kernel does {ratio:.1f}x the FLOPs of the problem, and computes for {busy:.0%} of the time",
-            action="compute each value once, in one thread: no turn of a loop whose result is thrown away, no branch that "
-            "only picks a result (both sides run), no sum that neighbouring threads have too",
+            action="compute each value once, in one thread: no turn of a loop whose result is thrown away, no branch "
+            "that only picks a result (both sides run), no sum that neighbouring threads have too",
             evidence=(
                 Measure(name="FLOPs over the problem's", value=ratio, limit=REDUNDANT, unit="x"),
                 Measure(name="issue slots or fp32 units", value=busy, limit=ISSUE, unit="%"),
             ),
+            changes=moves(("threads_per_row", LESS)),  # sums across a CTA are each thread's
             line=_computing_line(profile, kernel.metrics.kernel),
             pattern="predicate tensor select",
         )

@@ -25,7 +25,7 @@ from workbench.records import Advice, Bound, LineProfile, Measure, Profile
 STALLED = 0.4  # share of the dominant reason among all stalls (KernelPro's trigger)
 WARP = 32
 LOOPED = 16  # barriers that each warp meets, from which they are in a loop (chosen)
-PER_ACCESS = 0.5  # barriers for each access of a warp to global memory (chosen)
+ACCESSES = 2.0  # of a warp to global memory for a barrier: a loop with more has the loads in flight at once (chosen)
 HELD = 0.3  # part of the waiting for memory that goes where warps need not wait for each other's loads (chosen)
 BARRIER = 0.3  # share of barriers among all stalls (KernelPro's trigger)
 PRESSED = 0.3  # part of the waiting that goes where registers keep warps off: they are the larger cause (chosen)
@@ -94,8 +94,8 @@ class BarrierStalls(KernelProbe):
     classes = frozenset({"latency", "memory", "compute"})
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
-        """Trigger: over BARRIER of the stalls are at barriers; or a loop has more than PER_ACCESS barriers for an access
-        to global memory, and warps wait for memory before them.
+        """Trigger: over BARRIER of the stalls are at barriers; or a loop has at most ACCESSES accesses to
+        global memory for a barrier, and warps wait for memory before it.
         """
         share = kernel.stall_share(*BARRIER_STALLS)
         if share <= BARRIER:
@@ -124,7 +124,7 @@ class BarrierStalls(KernelProbe):
             action="take the barrier out of the loop where no warp reads what another wrote in that turn; else load "
             "the next turn's values before the barrier, or do several turns for a barrier",
             evidence=(
-                Measure(name="barriers for an access", value=_barriers_of(kernel, profile)[1], limit=PER_ACCESS),
+                Measure(name="accesses for a barrier", value=_barriers_of(kernel, profile)[1], limit=ACCESSES),
                 Measure(name="stalls for memory", value=kernel.stall_share(*MEMORY_STALLS), limit=STALLED, unit="%"),
             ),
             line=most_waited(profile.lines, *BARRIER_STALLS, text=AT_BARRIER),
@@ -139,18 +139,18 @@ def meets_after_loads(kernel: Signals, profile: Profile) -> bool:
     metrics = kernel.metrics
     if metrics.tensor_flops or metrics.async_copies or kernel.waiting <= WAITS:
         return False
-    of_warp, of_access = _barriers_of(kernel, profile)
-    return of_warp >= LOOPED and of_access >= PER_ACCESS and kernel.stall_share(*MEMORY_STALLS) > STALLED
+    met, accesses = _barriers_of(kernel, profile)
+    return met >= LOOPED and accesses <= ACCESSES and kernel.stall_share(*MEMORY_STALLS) > STALLED
 
 
 def _barriers_of(kernel: Signals, profile: Profile) -> tuple[float, float]:
-    """The barriers that a warp meets, and those for each access of a warp to global memory; 0 where unknown."""
+    """The barriers that a warp meets, and its accesses to global memory for each; (0, 0) where unknown."""
     launch = next((item for item in profile.launches if item.kernel == kernel.metrics.kernel), None)
-    if launch is None or not launch.total.global_requests:
+    barriers = dict(launch.classes).get("barrier", 0) / WARP if launch is not None else 0.0
+    if launch is None or not barriers:
         return 0.0, 0.0
-    barriers = dict(launch.classes).get("barrier", 0) / WARP
     warps = math.prod(launch.grid) * math.prod(launch.block) / WARP
-    return barriers / warps, barriers / launch.total.global_requests
+    return barriers / warps, launch.total.global_requests / barriers
 
 
 class PipelineDepth(KernelProbe):

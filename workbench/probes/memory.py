@@ -27,6 +27,7 @@ MISSES = 0.1  # L1 hit rate of a kernel that streams (inferred)
 AGAIN = 1.2  # DRAM reads over the least (inferred)
 REPEATED = 1.5  # requested bytes over those that come from beyond L1 (inferred)
 PASSES = 6.0  # requested bytes over the problem's above which a kernel reuses data rather than streams it (inferred)
+COMPUTES = 0.5  # share of the fp32 units below which they do not limit a kernel that moves data (chosen)
 CACHED = 0.3  # share of a cache or of shared memory below which it holds nothing up (inferred)
 FULL = 0.8  # share of DRAM's rate (KernelPro's trigger)
 
@@ -72,7 +73,7 @@ class AccessWidth(KernelProbe):
 
     def examine(self, kernel: Signals, profile: Profile, bound: Bound | None, source: str) -> Advice | None:
         """Trigger: a mean access of fewer than NARROW bytes for each thread, in a kernel that streams."""
-        width = mean_access(kernel)
+        width = _moved_by_access(kernel, profile)
         if width is None or not 1 <= width <= NARROW or not streams(kernel, bound):
             return None  # under a byte: few threads of a warp access, which `coalescing` is about
         fewer = max(width / WIDE, 0.25)
@@ -92,19 +93,32 @@ class AccessWidth(KernelProbe):
 
 
 def streams(kernel: Signals, bound: Bound | None) -> bool:
-    """Whether a kernel is about moving data: a memory behind the SM is busier than its arithmetic and shared memory,
-    and it does not ask for the problem's bytes PASSES times or more.
+    """Whether a kernel is about moving data: a memory behind the SM is busier than its arithmetic and shared memory
+    (fp32 units count where they are busy for COMPUTES of the time), and it does not ask for the problem's bytes PASSES
+    times or more.
     """
     if bound is not None and (kernel.metrics.l1_ideal_bytes or 0.0) > PASSES * bound.least_bytes:
         return False
     moves_data = max(kernel.busy[name] for name in ("DRAM", "L2", "L1"))
-    return moves_data >= max(kernel.busy[name] for name in ("shared memory", "fp32", "tensor cores"))
+    limits = kernel.busy["fp32"] if kernel.busy["fp32"] >= COMPUTES else 0.0
+    return moves_data >= max(limits, kernel.busy["shared memory"], kernel.busy["tensor cores"])
 
 
 def mean_access(kernel: Signals) -> float | None:
     """Mean bytes that a thread moves with one access through L1; None if unknown."""
     requests, least = kernel.metrics.l1_requests, kernel.metrics.l1_ideal_bytes
     return least / requests / 32 if requests and least else None
+
+
+def _moved_by_access(kernel: Signals, profile: Profile) -> float | None:
+    """Mean bytes that a thread moves with one access, what all threads of a warp read at once included where that was
+    counted; None if unknown.
+    """
+    launch = next((item for item in profile.launches if item.kernel == kernel.metrics.kernel), None)
+    if launch is None or not launch.total.global_requests:
+        return mean_access(kernel)
+    total = launch.total
+    return (total.global_read_bytes + total.global_write_bytes) / total.global_requests / 32
 
 
 class L2Locality(KernelProbe):
@@ -194,8 +208,8 @@ class RepeatedReads(KernelProbe):
         if cached <= max(kernel.busy["DRAM"], CACHED):
             ratio = min(ratio, (kernel.metrics.l2_bytes or 0.0) / bound.least_bytes)
             cache, waits = "L2", kernel.explained_waiting("L2") * kernel.stall_share(*MEMORY_STALLS)
-            if cached <= CACHED or kernel.waiting <= WAITS:
-                return None
+            if cached <= CACHED or kernel.waiting <= WAITS or kernel.pressed:
+                return None  # pressed: `register_pressure` is the larger cause
         if ratio <= REPEATED:
             return None
         if cache == "L2":  # of passes that read as much, the last
@@ -213,8 +227,8 @@ class RepeatedReads(KernelProbe):
                 {**dict.fromkeys(("L1", "L2", "shared memory", "issue"), left), LATENCY: 1 - waits * (1 - left)}
             ),
             cause=f"the kernel asks {cache} for {ratio:.1f}x the bytes of the problem",
-            action="stage tiles in shared memory, keep a row in registers between passes, or let each thread compute several "
-            "results from registers",
+            action="stage tiles in shared memory, keep a row in registers between passes, or let each thread compute "
+            "several results from registers",
             evidence=(Measure(name="requested bytes over the least", value=ratio, limit=REPEATED, unit="x"),),
             changes=moves(
                 ("tile", MORE), ("thread_tile", MORE), ("kept", MORE), ("filters", MORE), ("rows", MORE), ("mma", MORE)

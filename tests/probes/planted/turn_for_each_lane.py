@@ -1,4 +1,4 @@
-"""A polynomial. Slow: each lane has its turn, and the branch is compiled to a choice, so that all lanes do all turns."""
+"""A polynomial. Slow: each lane has its turn, and the branch becomes a choice: all lanes do all turns."""
 
 import cutlass
 import torch
