@@ -421,8 +421,8 @@ def test_history_reads_beside_a_writer(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("--until", "abc"), "sol (near the speed of light"),
-        (("--by", "foo"), "llm, planner, replay"),
-        (("--by", "human"), "llm, planner, replay"),
+        (("--by", "foo"), "llm, operators, planner, replay"),
+        (("--by", "human"), "llm, operators, planner, replay"),
         (("--until", "3", "--patience", "2"), "belong to --until sol"),
         (("--patience", "2"), "belong to --until sol"),
         (("--program", "relu(x"), "relu(x"),
