@@ -268,7 +268,8 @@ def advice() -> str:
         f"landscapes: mean gain {gains['directives']:.3f} by directives, {gains['raw']:.3f} by a fixed reading of raw "
         f"counters, {gains['none']:.3f} by any change, {gains['subset']:.3f} by three probes drawn at random (a "
         "stand-in for a model that chooses tools). Hit rates are held out by problem; which settings a probe names, "
-        "and in which direction, was decided with these landscapes in view. Wilcoxon's signed-rank test by landscape:",
+        "and in which direction, and the limits of reuse and threads, were decided with these landscapes in view: on "
+        "new problems the gain may be less. Wilcoxon's signed-rank test by landscape:",
         table(probe_tables.ARMS_HEAD, probe_tables.describe_arms()),
         f"On the {both['rows']} rows where directives and raw counters both have a measured change the ratio is "
         f"{both['ratio']:.3f} (p {both['p']:.2g}). The other rows have no measured program one advised setting away.",
