@@ -374,13 +374,18 @@ def test_a_search_for_few_joules_takes_the_least_at_an_equal_time(tmp_path: Path
 
 def test_ctrl_c_is_kept(session: Session) -> None:
     """An interrupt of the thread that waits stops the search, and everything tried is there."""
-    timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        with pytest.raises(Stopped):
-            session.search("annealing", 60, seed=9)
-    finally:
-        timer.cancel()
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while len(session.versions) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(Stopped):
+        session.search("annealing", 60, seed=9)  # takes seconds
+    watcher.join()
     tree = session.search_tree()
     assert tree.stopped == "stopped by the person" and tree.trials == len(session.versions) > 0
 
