@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import fcntl
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -129,9 +130,12 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def _append(path: Path, row: Row) -> None:
+    """Add a line; several processes may do so at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = path.read_bytes() if path.exists() else b""
-    if text and not text.endswith(b"\n"):  # what was cut off goes
-        path.write_bytes(text[: text.rfind(b"\n") + 1])
-    with path.open("a", encoding="utf-8") as file:
-        file.write(dumps(row) + "\n")
+    with path.open("ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        if text and not text.endswith(b"\n"):  # what was cut off goes
+            file.truncate(text.rfind(b"\n") + 1)
+        file.write(dumps(row).encode() + b"\n")
