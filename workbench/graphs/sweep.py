@@ -27,11 +27,14 @@ BASELINES: tuple[PolicyName, ...] = ("uniform", "norand", "labor", "cluster-gcn"
 
 @record
 class Row:
-    """A result under its key. `versions` has its date, torch, and what else the caller says of the machine."""
+    """A result under its key. `versions` has its date, torch, and what else the caller says of the machine; `cache` is
+    the model that counted its hits.
+    """
 
     key: str
     result: Result
     versions: tuple[tuple[str, str], ...] = ()
+    cache: CacheModel | None = None
 
 
 @record
@@ -99,7 +102,7 @@ def sweep(
             done[point.key] = train(prepared, policy, training, cache, measured=measured)
             date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             versions = (("date", date), ("torch", str(torch.__version__)), *machine)
-            _append(path, Row(key=point.key, result=done[point.key], versions=versions))
+            _append(path, Row(key=point.key, result=done[point.key], versions=versions, cache=cache))
         found.append(done[point.key])
     return found
 
