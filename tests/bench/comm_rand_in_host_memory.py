@@ -1,18 +1,20 @@
-"""Time to convergence of mini-batch training by policy where features lie in the host's memory, as those of a graph that
-a GPU cannot hold: three block models of different size, density and strength, GraphSAGE and GAT, three seeds.
+"""Time to convergence of mini-batch training by policy where features lie in the host's memory, as those of a graph
+that a GPU cannot hold: three block models of different size, density and strength, GraphSAGE and GAT, three seeds.
 
-    python tests/bench/comm_rand_in_host_memory.py --gpus 2 [--out FILE.jsonl] [--limit-s 470]
+    python tests/bench/comm_rand_in_host_memory.py --gpus 2 --pilot [--out FILE.jsonl]      chooses learning rates
+    python tests/bench/comm_rand_in_host_memory.py --gpus 2 --learning-rates 0.001,0.001 [--out FILE.jsonl]
     python tests/bench/comm_rand_in_host_memory.py --small       (a tenth of the size, on a CPU, GraphSAGE, one seed)
     python tests/bench/comm_rand_in_host_memory.py --table FILE.jsonl        (the tables of rows that were measured)
 
 A process on each GPU, with its share of the cores, takes the next training from one list, ordered by seed, so that a
 file that was stopped has whole seeds. A file of rows is continued. Batches are drawn on the GPU; rows are gathered by
 threads in pinned memory and copied on a stream of their own; both run ahead of the step, for all policies alike.
+Libraries are loaded before anything is timed.
 
-Features have 1,024 columns, as those of IGB (Khatua and others 2023), and unit variance. A class has three centres.
-Their noise, the learning rate and the number of centres were chosen by pilots on a CPU, on a block model of 30,000
-nodes and 400 communities with generator seed 100 and training seed 0, which is none of the graphs here, so that uniform
-batches need about ten epochs; no policy has a setting of its own. Libraries are loaded before anything is timed.
+Features have 1,024 columns, as those of IGB (Khatua and others 2023), and unit variance; a class has three centres.
+Noise and centres were chosen by pilots on a CPU, on block models of 30,000 and 60,000 nodes, so that uniform batches
+need about ten epochs. The learning rate of a model is the one of three at which uniform batches reach the highest
+validation accuracy on the pilot's graph, which is none of the three; all policies train with it.
 
 The time to convergence of a policy is the time at which it first reaches the accuracy that uniform batches reach at
 their own convergence less 0.5 points, with the seconds that find and permute communities (uniform and LABOR need none).
@@ -24,7 +26,6 @@ import argparse
 import dataclasses
 import gc
 import itertools
-import math
 import multiprocessing
 import os
 import sys
@@ -33,15 +34,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import comm_rand_on_gpu
 import torch
-from page_parts import table
+from graph_comparison import compare, summarise_policies, tabulate
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from workbench.graphs.batches import MiniBatches, Policy
+from workbench.graphs.batches import MiniBatches, Policy, PolicyName
 from workbench.graphs.communities import Relabelled, relabel
 from workbench.graphs.device.batches import DeviceMiniBatches
 from workbench.graphs.generators import Nodes, stochastic_block_model
@@ -52,17 +52,17 @@ from workbench.graphs.sweep import describe, list_policies, read_rows, sweep
 from workbench.graphs.training import Result, Training, train
 
 POINTS = ((0.125, 0.9), (0.125, 1.0), (0.0, 1.0))  # (mix, p); the first is the recommended one
-BASELINES = ("uniform", "labor", "cluster-gcn")
+BASELINES: tuple[PolicyName, ...] = ("uniform", "labor", "cluster-gcn")
 BLOCKS = {  # nodes, communities, degree, share of edges inside
     "middle": (300_000, 3000, 16.0, 0.9),
     "dense": (240_000, 800, 30.0, 0.8),
     "sparse": (400_000, 2000, 10.0, 0.95),
 }
+PILOT = "pilot"  # a graph like the first, of another seed
+RATES = (0.00025, 0.0005, 0.001)
 GIVEN = Nodes(features=1024, classes=10, modes=3, spread=24.0, scaled=True, train=0.5)
-LEARNING_RATE = 0.001
 CACHE = CacheModel(capacity_bytes=32 << 20)
 LOOKED_AT = 2  # batches whose rows and hits are counted
-PAPER = {"mean": 1.8, "best": 2.76, "points lost": 0.42, "most points lost": 1.79}  # arXiv 2504.18082, abstract
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,27 +72,47 @@ class Job:
     graph: str
     model: ModelName
     policy: Policy
+    learning_rate: float
 
 
-def make_graph(name: str, small: bool, seed: int = 0) -> Graph:
+def make_graph(name: str, small: bool) -> Graph:
     """A block model at full size, or at a tenth of it with fewer features."""
-    nodes, communities, degree, inside = BLOCKS[name]
+    nodes, communities, degree, inside = BLOCKS["middle" if name == PILOT else name]
+    seed = 100 if name == PILOT else 0
     if small:
         given = dataclasses.replace(GIVEN, features=64, spread=6.0)
         return stochastic_block_model(nodes // 10, communities // 10, degree, inside, seed=seed, given=given)
     return stochastic_block_model(nodes, communities, degree, inside, seed=seed, given=GIVEN)
 
 
-def list_jobs(graphs: Sequence[str], models: Sequence[ModelName], seeds: int, small: bool) -> list[Job]:
+def list_jobs(
+    graphs: Sequence[str], rates: dict[ModelName, float], seeds: int, small: bool, baselines: Sequence[PolicyName]
+) -> list[Job]:
     """All trainings, seed by seed, uniform batches first."""
     like = Policy(batch=819 if small else 8192, fanouts=(10, 10))
+    points = POINTS if len(baselines) > 1 else POINTS[:1]
     jobs = []
-    for seed, graph, model in itertools.product(range(seeds), graphs, models):
-        policies = list_policies((), (), (seed,), BASELINES[:1], like)
-        policies += [one for mix, p in POINTS for one in list_policies((mix,), (p,), (seed,), (), like)]
-        policies += list_policies((), (), (seed,), BASELINES[1:], like)
-        jobs += [Job(graph, model, policy) for policy in policies]
+    for seed, graph, (model, rate) in itertools.product(range(seeds), graphs, rates.items()):
+        policies = list_policies((), (), (seed,), baselines[:1], like)
+        policies += [one for mix, p in points for one in list_policies((mix,), (p,), (seed,), (), like)]
+        policies += list_policies((), (), (seed,), baselines[1:], like)
+        jobs += [Job(graph, model, policy, rate) for policy in policies]
     return jobs
+
+
+def list_pilots(models: Sequence[ModelName], small: bool) -> list[Job]:
+    """Uniform batches and the recommended point at each learning rate."""
+    return [job for rate in RATES for job in list_jobs((PILOT,), dict.fromkeys(models, rate), 1, small, BASELINES[:1])]
+
+
+def choose_rates(results: Sequence[Result]) -> dict[ModelName, float]:
+    """The learning rate of each model at which uniform batches reached the highest validation accuracy."""
+    best: dict[ModelName, Result] = {}
+    for one in results:
+        model = one.training.model
+        if one.policy.name == "uniform" and (model not in best or (one.val or 0) > (best[model].val or 0)):
+            best[model] = one
+    return {model: one.training.learning_rate for model, one in best.items()}
 
 
 def measure_locality(prepared: Relabelled, policy: Policy, device: torch.device) -> EpochLocality:
@@ -112,7 +132,7 @@ class Worker:
         self.prepared: dict[str, Relabelled] = {}
         self.measured: dict[str, dict[Policy, EpochLocality]] = defaultdict(dict)
         self.machine = comm_rand_on_gpu.list_versions(arguments.device)
-        relabel(make_graph("sparse", True), "parallel_louvain")  # libraries load, which the first graph would pay for
+        relabel(make_graph(PILOT, True), "parallel_louvain")  # libraries load, which the first graph would pay for
 
     def prepare(self, name: str) -> Relabelled:
         """The graph with its communities, found once."""
@@ -125,10 +145,10 @@ class Worker:
             )
         return self.prepared[name]
 
-    def plan(self, model: ModelName) -> Training:
+    def plan(self, job: Job) -> Training:
         """How a model is trained, whatever the policy."""
         return Training(
-            model=model,
+            model=job.model,
             hidden=128,
             epochs=self.arguments.epochs,
             patience=self.arguments.patience,
@@ -136,7 +156,7 @@ class Worker:
             sampler="device",
             features="host",
             prefetch=2,
-            learning_rate=LEARNING_RATE,
+            learning_rate=job.learning_rate,
         )
 
     def warm_up(self, job: Job) -> None:
@@ -152,7 +172,7 @@ class Worker:
             if first not in measured:
                 measured[first] = measure_locality(prepared, first, self.device)
             measured[job.policy] = measured[first]
-        plan = self.plan(job.model)
+        plan = self.plan(job)
         if once:
             return train(prepared, job.policy, dataclasses.replace(plan, epochs=1), CACHE, measured=measured)
         out = Path(self.arguments.out)
@@ -180,7 +200,8 @@ def work(number: int, workers: int, jobs: Sequence[Job], taken: Any, graphs: dic
         gc.collect()
         print(
             f"{time.monotonic() - arguments.begun:.0f} s, {at + 1} of {len(jobs)}: {job.graph} {job.model} "
-            f"{describe(job.policy)}: {found.test:.4f}, {len(found.curve)} epochs of {found.epoch_s:.3f} s, "
+            f"rate {job.learning_rate:g} {describe(job.policy)}: {found.test:.4f}, "
+            f"{len(found.curve)} epochs of {found.epoch_s:.3f} s, "
             f"{found.parts}, {' '.join(f'{100 * one:.1f}' for one in found.curve)}",
             flush=True,
         )
@@ -190,11 +211,15 @@ def work(number: int, workers: int, jobs: Sequence[Job], taken: Any, graphs: dic
 def measure(arguments: argparse.Namespace) -> None:
     """Make the graphs, then share the trainings out."""
     with ThreadPoolExecutor() as pool:  # numpy only, so that the processes may be forked
-        made = pool.map(lambda name: make_graph(name, arguments.small), arguments.graphs)
-        graphs = dict(zip(arguments.graphs, made, strict=True))
+        names = (PILOT,) if arguments.pilot else arguments.graphs
+        graphs = dict(zip(names, pool.map(lambda name: make_graph(name, arguments.small), names), strict=True))
         list(pool.map(Graph.digest, graphs.values()))
     print(f"{time.monotonic() - arguments.begun:.0f} s: graphs are made", flush=True)
-    jobs = list_jobs(arguments.graphs, arguments.models, arguments.seeds, arguments.small)
+    if arguments.pilot:
+        jobs = list_pilots(arguments.models, arguments.small)
+    else:
+        rates = dict(zip(arguments.models, arguments.learning_rates, strict=True))
+        jobs = list_jobs(arguments.graphs, rates, arguments.seeds, arguments.small, BASELINES)
     forking = multiprocessing.get_context("fork")
     taken = forking.Value("i", 0)
     workers = max(1, arguments.gpus)
@@ -210,99 +235,9 @@ def measure(arguments: argparse.Namespace) -> None:
         raise SystemExit("a process failed")
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """A policy on one graph with one model, against uniform batches; means over seeds."""
-
-    graph: str
-    model: str
-    policy: str
-    results: list[Result]
-    stock: list[Result]
-
-    @property
-    def wanted(self) -> dict[int, float]:
-        """The accuracy that counts as convergence, by seed."""
-        return {one.policy.seed: max(one.curve) - 0.002 - comm_rand_on_gpu.SLACK for one in self.stock}
-
-    @property
-    def speedup(self) -> float:
-        """Times faster to convergence, of the means over seeds; 0 if a seed never converged."""
-        to, base = (
-            fmean(comm_rand_on_gpu.reach(one, self.wanted)[1] for one in some) for some in (self.results, self.stock)
-        )
-        return base / to
-
-    @property
-    def epoch_speedup(self) -> float:
-        """Times faster an epoch, preprocessing aside."""
-        mine, base = (fmean(one.epoch_s or math.nan for one in some) for some in (self.results, self.stock))
-        return base / mine
-
-    @property
-    def points(self) -> float:
-        """Points of test accuracy above uniform batches."""
-        mine, base = (fmean(one.test or math.nan for one in some) for some in (self.results, self.stock))
-        return 100 * (mine - base)
-
-
-def compare(results: Sequence[Result]) -> list[Line]:
-    """A line for each graph, model and policy; seeds that uniform batches were not trained with are left out."""
-    groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
-    for one in results:
-        label = describe(dataclasses.replace(one.policy, seed=0)).removesuffix(", seed 0")
-        groups[one.graph, one.training.model][label].append(one)
-    lines = []
-    for (graph, model), by_policy in groups.items():
-        stock = by_policy["uniform"]
-        seeds = {one.policy.seed for one in stock}
-        for label, found in by_policy.items():
-            kept = [one for one in found if one.policy.seed in seeds]
-            if kept:
-                some = {one.policy.seed for one in kept}
-                lines.append(Line(graph, model, label, kept, [one for one in stock if one.policy.seed in some]))
-    return lines
-
-
-def summarise_policies(lines: Sequence[Line]) -> str:
-    """A table with a row for each policy over all graphs and models, and the paper's row."""
-    head = ["policy", "to convergence, mean", "best", "least", "an epoch, mean", "best", "points lost, mean", "worst"]
-    rows = []
-    for label in dict.fromkeys(line.policy for line in lines):
-        mine = [line for line in lines if line.policy == label]
-        to, epoch = ([getattr(line, name) for line in mine] for name in ("speedup", "epoch_speedup"))
-        lost = [-line.points for line in mine]
-        rows.append(
-            [label, f"{fmean(to):.2f}", f"{max(to):.2f}", f"{min(to):.2f}" if min(to) else "not reached",
-             f"{fmean(epoch):.2f}", f"{max(epoch):.2f}", f"{fmean(lost):.2f}", f"{max(lost):.2f}"]
-        )  # fmt: skip
-    paper = (PAPER["mean"], PAPER["best"], PAPER["points lost"], PAPER["most points lost"])
-    rows.append(["COMM-RAND in its paper", f"{paper[0]:.2f}", f"{paper[1]:.2f}", *["-"] * 3, *map(str, paper[2:])])
-    return table(head, rows)
-
-
-def tabulate(lines: Sequence[Line]) -> str:
-    """A table with a row for each graph, model and policy, and where its time goes."""
-    head = ["graph", "model", "policy", "seeds", "unique rows", "GB an epoch", "epochs", "test", "points", "epoch s"]
-    head += ["drawing", "gathering", "copying", "steps", "preparing s", "s to accuracy", "speed-up"]
-    rows = []
-    for line in lines:
-        found = line.results
-        epochs, seconds = (fmean(comm_rand_on_gpu.reach(one, line.wanted)[at] for one in found) for at in (0, 1))
-        parts = [one.parts for one in found if one.parts is not None]
-        row_bytes = found[0].locality.feature_bytes / found[0].locality.unique_rows
-        rows.append(
-            [line.graph, line.model, line.policy, f"{len(found)}",
-             f"{fmean(one.locality.unique_rows for one in found):.0f}",
-             f"{fmean(one.rows for one in parts) * row_bytes / 1e9:.1f}",
-             f"{epochs:.1f}" if math.isfinite(epochs) else "not reached",
-             f"{fmean(one.test or math.nan for one in found):.2%}", f"{line.points:+.2f}",
-             f"{fmean(one.epoch_s or math.nan for one in found):.3f}",
-             *(f"{fmean(getattr(one, name) for one in parts):.3f}" for name in ("draw_s", "gather_s", "copy_s", "step_s")),
-             f"{fmean(one.prepare_s for one in found):.2f}",
-             *((f"{seconds:.2f}", f"{line.speedup:.2f}") if math.isfinite(seconds) else ("-", "-"))]
-        )  # fmt: skip
-    return table(head, rows)
+def split_rates(text: str) -> tuple[float, ...]:
+    """Numbers between commas."""
+    return tuple(float(one) for one in text.split(","))
 
 
 def main() -> None:
@@ -312,6 +247,8 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="on a CPU")
     parser.add_argument("--graphs", type=comm_rand_on_gpu.split_names, default=tuple(BLOCKS))
     parser.add_argument("--models", type=comm_rand_on_gpu.split_names)
+    parser.add_argument("--pilot", action="store_true", help="only choose learning rates")
+    parser.add_argument("--learning-rates", type=split_rates, metavar="A,B", help="of the models, in their order")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--patience", type=int, default=4)
@@ -325,9 +262,14 @@ def main() -> None:
     arguments.seeds = arguments.seeds or (1 if arguments.small else 3)
     if set(arguments.graphs) - set(BLOCKS):
         parser.error(f"{','.join(arguments.graphs)}: choose from {','.join(BLOCKS)}")
+    if not arguments.pilot and not arguments.table and len(arguments.learning_rates or ()) != len(arguments.models):
+        parser.error("give --learning-rates, one for each model; --pilot chooses them")
     if not arguments.table:
         measure(arguments)
-    lines = compare([row.result for row in read_rows(Path(arguments.table or arguments.out))])
+    results = [row.result for row in read_rows(Path(arguments.table or arguments.out))]
+    if arguments.pilot:
+        print("learning rates:", choose_rates(results))
+    lines = compare(results)
     print(summarise_policies(lines), tabulate(lines), sep="\n\n")
 
 
