@@ -43,6 +43,11 @@ class Line:
         return base / to
 
     @property
+    def epochs(self) -> float:
+        """Epochs to convergence, the mean over seeds; infinite if one never did."""
+        return fmean(comm_rand_on_gpu.reach(one, self.wanted)[0] for one in self.results)
+
+    @property
     def epoch_speedup(self) -> float:
         """Times faster an epoch, preprocessing aside."""
         mine, base = (fmean(one.epoch_s or math.nan for one in some) for some in (self.results, self.stock))
@@ -124,7 +129,7 @@ def tabulate(lines: Sequence[Line]) -> str:
     rows = []
     for line in lines:
         found = line.results
-        epochs, seconds = (fmean(comm_rand_on_gpu.reach(one, line.wanted)[at] for one in found) for at in (0, 1))
+        epochs, seconds = line.epochs, fmean(comm_rand_on_gpu.reach(one, line.wanted)[1] for one in found)
         parts = [one.parts for one in found if one.parts is not None]
         row_bytes = found[0].locality.feature_bytes / found[0].locality.unique_rows
         rows.append(

@@ -105,10 +105,10 @@ def _compare_in_host_memory(path: Path) -> list[str]:
         "Parts are seconds of an epoch, each measured by itself; they run side by side, so that the longest, or the "
         "host that launches all of them, bounds an epoch. Rows are those of the first batches of seed 0:",
         graph_comparison.tabulate(lines),
-        "Noise and centres of the features were chosen by small pilots on a CPU so that uniform batches need about ten "
-        f"epochs. The learning rates ({', '.join(f'{model} {rate:g}' for model, rate in rates.items())}) are those of "
-        f"{', '.join(f'{one:g}' for one in sorted({one.training.learning_rate for one in pilots}))} at which uniform "
-        "batches reached the highest validation accuracy on a graph of its own:",
+        "Noise and centres of the features were chosen by small pilots on a CPU. The learning rate "
+        f"({', '.join(f'{model} {rate:g}' for model, rate in rates.items())}) is the one at which uniform batches "
+        "reached the highest validation accuracy on a graph of its own, of those at which they need eight epochs or "
+        "more: with fewer they would be done before communities are found. What they need at every rate:",
         graph_comparison.tabulate(graph_comparison.compare(pilots)),
         f"Source: `results/{IN_HOST_MEMORY}.jsonl` and `_pilot.jsonl`, `tests/bench/comm_rand_in_host_memory.py`, "
         f"{dict(_versions(IN_HOST_MEMORY))['date'][:10]}.",

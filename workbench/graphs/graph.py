@@ -126,9 +126,10 @@ def _dtype_defects(graph: Graph) -> Iterator[str]:
 def _value_defects(graph: Graph) -> Iterator[str]:
     with np.errstate(over="ignore", invalid="ignore"):
         total = graph.features.sum()  # one pass without a matrix of flags: finite only if all features are
-    bad = [] if np.isfinite(total) else np.flatnonzero(~np.isfinite(graph.features).all(axis=1))
-    if len(bad):
-        yield f"features of node {bad[0]} are not finite: replace NaN and infinity"
+    if not np.isfinite(total):
+        bad = np.flatnonzero(~np.isfinite(graph.features).all(axis=1))
+        if len(bad):
+            yield f"features of node {bad[0]} are not finite: replace NaN and infinity"
     low = np.flatnonzero(graph.labels < UNLABELLED)
     if len(low):
         yield f"the label of node {low[0]} is {graph.labels[low[0]]}; write -1 for a node without a label"

@@ -102,7 +102,7 @@ def sweep(
             done[point.key] = train(prepared, policy, training, cache, measured=measured)
             date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             versions = (("date", date), ("torch", str(torch.__version__)), *machine)
-            _append(path, Row(key=point.key, result=done[point.key], versions=versions, cache=cache))
+            append_row(path, Row(key=point.key, result=done[point.key], versions=versions, cache=cache))
         found.append(done[point.key])
     return found
 
@@ -132,7 +132,7 @@ def read_rows(path: Path) -> Iterator[Row]:
             raise UserError(f"{path}:{number}: no result of a sweep ({error}); move the file away") from None
 
 
-def _append(path: Path, row: Row) -> None:
+def append_row(path: Path, row: Row) -> None:
     """Add a line; several processes may do so at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+") as file:

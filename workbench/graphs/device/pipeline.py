@@ -134,7 +134,7 @@ class HostRows:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Parts:
-    """Stopwatches of an epoch: of drawing, of the host that gathers rows, and of the device that gets or copies them."""
+    """Stopwatches of an epoch: of drawing, of the host that gathers rows, of the device that gets or copies them."""
 
     drawing: Stopwatch
     gathering: Stopwatch
