@@ -13,6 +13,7 @@ from page_parts import RESULTS, geometric_mean, load, section, source, table, ti
 
 from workbench.graphs import study, sweep
 
+LAUNCHES = "h200_minibatch_launches"
 IN_HOST_MEMORY = "h200_minibatches_in_host_memory"
 
 
@@ -78,8 +79,29 @@ def mini_batches_on_gpu() -> str:
         comm_rand_on_gpu.tabulate(results),
         "Source: `results/h200_minibatches.jsonl`, `tests/bench/comm_rand_on_gpu.py --epochs 40 --patience 5`, "
         f"{dict(_versions('h200_minibatches'))['date'][:10]}.",
+        *_launches(),
         *_features_on_host(),
     )
+
+
+def _launches() -> list[str]:
+    """Where an epoch's time goes with features on the device, if it was measured."""
+    if not (RESULTS / f"{LAUNCHES}.json").exists():
+        return []
+    found = load(LAUNCHES)
+    rows = [
+        [row["model"], row["policy"], "two batches ahead" if row["ahead"] else "one by one", f"{row['epoch_s']:.3f}",
+         f"{row['parts']['draw_s']:.3f}", f"{row['parts']['step_s']:.3f}", f"{row['busy_s']:.3f}",
+         f"{row['kernels'] / row['batches']:.0f}"]
+        for row in found["rows"]
+    ]  # fmt: skip
+    return [
+        "Where the time goes: an epoch with batches drawn one by one, and drawn ahead by a thread with a stream of its "
+        "own; *kernels*: the durations of all kernels and copies of an epoch under torch's profiler, added, and how "
+        "many a batch has. What an epoch takes beyond them, the host takes to launch them and to wait for sizes:",
+        table(["model", "policy", "batches", "epoch s", "drawing s", "steps s", "kernels s", "a batch"], rows),
+        source(LAUNCHES, "launches_on_gpu.py"),
+    ]
 
 
 def _features_on_host() -> list[str]:

@@ -137,7 +137,7 @@ def train(
     """
     training.check()
     graph = prepared.graph
-    device = _find_device(training.device)
+    device = find_device(training.device)
     batches = MiniBatches(graph, policy)
     on_device = DeviceMiniBatches(batches, device) if _draws_on_device(training, device) else None
     measured = {} if measured is None else measured
@@ -156,10 +156,10 @@ def train(
         locality=measured[policy],
         sampler="device" if on_device else "host",
     )
-    return _Run(on_device or batches, training, device).measure(found, report) if training.epochs else found
+    return Run(on_device or batches, training, device).measure(found, report) if training.epochs else found
 
 
-def _find_device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
@@ -176,7 +176,7 @@ def _describe(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type.upper()}"
 
 
-class _Run:
+class Run:
     """A model in training, with the graph's arrays on its device."""
 
     def __init__(self, batches: MiniBatches | DeviceMiniBatches, training: Training, device: torch.device) -> None:
