@@ -15,7 +15,7 @@ import torch
 
 from workbench.proposers.operators import Operators
 from workbench.protocols import PLAIN
-from workbench.records import Ask
+from workbench.records import Ask, Proposal
 from workbench.session import Session
 
 pytestmark = [
@@ -136,6 +136,7 @@ def test_the_registry_as_rival(tmp_path: Path) -> None:
     with Session.create(problem, root=tmp_path / "sessions", executor="gpu", calibrate=False) as session:
         ask = Ask(problem=session.problem, facts=session.facts, arch=session.arch)
         [first] = Operators().propose(ask, PLAIN)
+        assert isinstance(first, Proposal), first
         verdict = session.edit(first.candidate.source, title=first.title).trials[-1].verdict
         assert verdict.correct and verdict.time_provenance == "measured" and verdict.time_s is not None, verdict
         print(first.title, f"{verdict.time_s * 1e6:.1f} us")
