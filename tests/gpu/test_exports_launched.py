@@ -50,6 +50,16 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(1024, 512).bfloat16(), torch.randn(512, 768).bfloat16()]
 """
+SOFTMAX = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.randn(512, 4096)]
+"""
 HIDE = """
 import sys
 class Hidden:
@@ -62,16 +72,16 @@ LAUNCH = """
 import torch, cutlass.cute as cute
 def compile(*given, **options):
     raise AssertionError("a kernel was compiled that the library should hold")
-import load, problem
+import load, problem, reference
 cute.compile = compile
 given = problem.get_init_inputs() if hasattr(problem, "get_init_inputs") else []
 torch.manual_seed(0)
-reference = problem.Model(*given).cuda().eval()
+wanted = reference.Model(*given).cuda().eval()
 model = load.ModelNew(*given).cuda().eval()
-model.load_state_dict(reference.state_dict())
+model.load_state_dict(wanted.state_dict())
 inputs = [one.cuda() for one in problem.get_inputs()]
 with torch.no_grad():
-    torch.testing.assert_close(model(*inputs), reference(*inputs), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(model(*inputs), wanted(*inputs), rtol=2e-2, atol=2e-2)
 print("launched")
 """
 QUERY = """
@@ -109,14 +119,13 @@ def write(folder: Path, problem: str, form: str, file: str) -> None:
         session.export(version.number, folder / file, form=form)
 
 
-@pytest.mark.parametrize("problem", ["linear.py", "softmax", "cross_entropy"])
-def test_a_library_of_compiled_kernels(problem: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", [LINEAR, SOFTMAX, PRODUCT], ids=["linear", "softmax", "product"])
+def test_a_library_of_compiled_kernels(source: str, tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("the library is linked by gcc")
-    if problem == "linear.py":
-        (tmp_path / problem).write_text(LINEAR)
-        problem = str(tmp_path / problem)
-    write(tmp_path, problem, "ahead-of-time", "out")
+    (tmp_path / "problem.py").write_text(source)
+    write(tmp_path, str(tmp_path / "problem.py"), "ahead-of-time", "out")
+    (tmp_path / "out" / "reference.py").write_text(source)
     major, minor = torch.cuda.get_device_capability()
     run(tmp_path / "out", sys.executable, "build.py", f"sm_{major}{minor}{'a' if major >= 9 else ''}")
     assert run(tmp_path / "out", sys.executable, "-W", "ignore", "-c", LAUNCH).strip().endswith("launched")
