@@ -21,7 +21,7 @@ class AggregateConfig:
         "tile": "threads that share the columns of a row, a vector each",
         "split": "groups of threads that share the neighbours of a row",
         "unroll": "neighbours' vectors that a thread loads before it adds the first",
-        "step": "neighbours of a row that its threads load at once",
+        "step": "neighbours of a row that its threads load at once; on the merge path, CTAs' parts of a row",
         "group": "threads of a row of the result",
         "threads": "threads of a CTA",
         "items": "neighbours and ends of rows, together, that a group of threads takes",
@@ -55,8 +55,8 @@ class AggregateConfig:
 
     @property
     def step(self) -> int:
-        """The neighbours of a row that its threads load at once."""
-        return self.split * self.unroll
+        """The neighbours of a row that its threads load at once; on the merge path, CTAs' parts of a row."""
+        return self.unroll * (self.rows if self.items else self.split)
 
     @property
     def span(self) -> int:

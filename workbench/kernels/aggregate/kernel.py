@@ -134,7 +134,9 @@ def aggregate_kernel(
     for at in range(first, whole, cfg.step):
         add_neighbours(cfg, x, indices, weights, heads, totals, numbers, at, end, column, extent, vectors, width, True)
     if whole < end:
-        add_neighbours(cfg, x, indices, weights, heads, totals, numbers, whole, end, column, extent, vectors, width, False)
+        add_neighbours(
+            cfg, x, indices, weights, heads, totals, numbers, whole, end, column, extent, vectors, width, False
+        )
     if cutlass.const_expr(cfg.split > 1):
         combine_groups(cfg, totals, tidx, width)
     if is_mine & (tidx % cfg.group < cfg.tile):

@@ -196,19 +196,23 @@ def join_kernel(
         column = cutlass.min(tile * cfg.tile + tidx % cfg.tile, vectors - 1)
         totals = cute.make_rmem_tensor(width, cutlass.Float32)
         totals.fill(cfg.identity)
-        value = cute.make_rmem_tensor(width, cutlass.Float32)
-        for cta in cutlass.range(first + group, last, cfg.rows, unroll=4):
-            cute.autovec_copy(parts[(cutlass.Int64(cta) * 2 + 1) * vectors + column, None], value)
-            for e in cutlass.range_constexpr(width):
-                totals[e] = combine(cfg, totals[e], value[e])
+        values = cute.make_rmem_tensor(cute.make_layout((width, cfg.unroll)), cutlass.Float32)
+        for cta in range(first + group, last, cfg.step):
+            for turn in cutlass.range_constexpr(cfg.unroll):
+                place = cutlass.Int64(cutlass.min(cta + turn * cfg.rows, last - 1)) * 2 + 1
+                cute.autovec_copy(parts[place * vectors + column, None], values[None, turn])
+            for turn in cutlass.range_constexpr(cfg.unroll):
+                if cta + turn * cfg.rows < last:
+                    for e in cutlass.range_constexpr(width):
+                        totals[e] = combine(cfg, totals[e], values[e, turn])
         for e in cutlass.range_constexpr(width):
             tails[tidx, e] = totals[e]
         cute.arch.sync_threads()
         if group == 0 and is_mine:
-            cute.autovec_copy(parts[cutlass.Int64(last) * 2 * vectors + column, None], value)
+            cute.autovec_copy(parts[cutlass.Int64(last) * 2 * vectors + column, None], values[None, 0])
             add_parts(cfg, totals, tails, 1, cfg.rows, tidx, width)
             for e in cutlass.range_constexpr(width):
-                totals[e] = combine(cfg, totals[e], value[e])
+                totals[e] = combine(cfg, totals[e], values[e, 0])
             write_row(cfg, totals, y, row, vectors, column, end - begin, width)
 
 
