@@ -4,16 +4,21 @@
     python tests/bench/aggregate_on_gpu.py --dry-run             (small graphs on the emulator: no GPU, no times)
 
 Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3) and its rows are those of a mini-batch,
-or of the whole graph. Programs are first compared with float64. Times are CUDA events around one call, L2 flushed
-before it, all sides in turn, medians. `share_of_copy` is the rate on unique bytes (each row of x that is named,
-indices, offsets and the result once) over that of a copy in the same run. `speedup` is against the fastest of
-torch.sparse.mm, segment_reduce, index_add and torch_geometric's own, if it is installed. The geometric mean of the
-speed-ups comes last.
+or of the whole graph. Programs are the rungs of the planner's ladder; they are first compared with float64. Times are
+CUDA events around one call, L2 flushed before it, all sides in turn, medians. `share_of_copy` is the rate on unique
+bytes (each row of x that is named, indices, offsets and the result once) over that of a copy in the same run, `read_rate`
+that of all bytes. `speedup` is that of the fastest rung, as `tune` finds it, against the fastest of torch.sparse.mm,
+segment_reduce, index_add and torch_geometric's own, if it is installed; `first` that of the planner's first version,
+`before` that of the fastest program without the merge path, prefetched indices and columns in parts. The geometric means
+come last.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import datetime
+import functools
 import importlib.util
 import json
 import math
@@ -31,46 +36,46 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.codegen import compile_program
+from workbench.emulator import emulated
+from workbench.executors.gpu.telemetry import driver_version
 from workbench.graphs.batches import MiniBatches, Policy
 from workbench.graphs.generators import Nodes, barabasi_albert, rmat, stochastic_block_model
-from workbench.graphs.graph import Graph
 from workbench.language import Binding
+from workbench.language.parser import format_call
+from workbench.proposers.ladders.graphs.aggregate import Size, rungs_of
 
 INIT = "def __init__(self):\n    super().__init__()\n"
 NAMES = ("x", "indptr", "indices")
-SETTINGS = (
-    ".rows(8) .threads_per_row(32) .unroll(4)",
-    ".rows(8) .threads_per_row(32) .unroll(8)",
-    ".rows(2) .threads_per_row(32) .split(4) .unroll(4)",
-    ".rows(2) .threads_per_row(32) .unroll(4)",
-    ".rows(2) .threads_per_row(32) .split(8) .unroll(2)",
+BEFORE = (  # what was measured before there was a merge path
+    ".rows(8) .threads_per_row(32) .split(1) .vector(4) .unroll(4)",
+    ".rows(8) .threads_per_row(32) .split(1) .vector(4) .unroll(8)",
+    ".rows(2) .threads_per_row(32) .split(4) .vector(4) .unroll(4)",
+    ".rows(2) .threads_per_row(32) .split(1) .vector(4) .unroll(4)",
+    ".rows(2) .threads_per_row(32) .split(8) .vector(4) .unroll(2)",
 )
 ROUNDS, KNOBS = 20, ((1.0, 0.5), (0.125, 1.0))  # (mix, p): random, and the paper's recommended point
 Call = Callable[[], torch.Tensor]
 Case = tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def make_graphs(count: int, nodes: int, columns: int) -> list[Graph]:
-    """So many graphs of three kinds, in turn."""
-    given = Nodes(features=columns)
-    kinds: list[Callable[[int], Graph]] = [
-        lambda seed: stochastic_block_model(nodes, max(nodes // 200, 4), seed=seed, given=given),
-        lambda seed: rmat(int(math.log2(nodes)), seed=seed, given=given),
-        lambda seed: barabasi_albert(nodes, seed=seed, given=given),
-    ]
-    return [kinds[number % 3](number // 3) for number in range(count)]
+def make_cases(number: int, nodes: int, columns: int, roots: int) -> tuple[np.ndarray, list[tuple[str, Any, Any]]]:
+    """A graph of one of three kinds, in turn: its features, and (name, indptr, indices) of its cases.
 
-
-def make_cases(graph: Graph, roots: int, device: str) -> list[Case]:
-    """(name, x, indptr, indices) of the whole graph, and of a mini-batch at each of KNOBS where it has communities."""
-    whole = torch.from_numpy(graph.features).to(device)
-    found = [(f"{graph.name} whole", whole, *to_device(graph.indptr, graph.indices, device))]
+    These are the whole graph, and a mini-batch at each of KNOBS.
+    """
+    given, seed = Nodes(features=columns), number // 3
+    if number % 3 == 0:
+        graph = stochastic_block_model(nodes, max(nodes // 200, 4), seed=seed, given=given)
+    elif number % 3 == 1:
+        graph = rmat(int(math.log2(nodes)), seed=seed, given=given)
+    else:
+        graph = barabasi_albert(nodes, seed=seed, given=given)
+    found = [(f"{graph.name} whole", graph.indptr, graph.indices)]
     for mix, p in KNOBS if graph.community is not None else ():
         batches = MiniBatches(graph, Policy(mix=mix, p=p, batch=roots, fanouts=(10, 10)))
         batch = next(iter(batches.epoch(0)))
-        name = f"{graph.name} batch, mix {mix:g}, p {p:g}"
-        found.append((name, whole, *to_device(batch.indptr, batch.reads(), device)))
-    return found
+        found.append((f"{graph.name} batch, mix {mix:g}, p {p:g}", batch.indptr, batch.reads()))
+    return graph.features, found
 
 
 def to_device(indptr: np.ndarray, indices: np.ndarray, device: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,8 +83,10 @@ def to_device(indptr: np.ndarray, indices: np.ndarray, device: str) -> tuple[tor
     return torch.from_numpy(indptr).to(device), torch.from_numpy(indices.astype(np.int64)).to(device)
 
 
-def load(program: str, folder: Path) -> Any:
-    """The module of a program."""
+@functools.cache
+def load(settings: str, folder: Path) -> Any:
+    """The module of a program; it compiles at its first call."""
+    program = f"aggregate(x, indptr, indices) .arch(sm_90a) {settings}"
     path = folder / f"candidate_{abs(hash(program))}.py"
     path.write_text(compile_program(program, Binding(init_source=INIT, forward_arguments=NAMES)))
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -87,6 +94,15 @@ def load(program: str, folder: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.ModelNew()
+
+
+def list_settings(x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor) -> list[str]:
+    """The settings of the planner's rungs in order, without the last, which is the simplest."""
+    size = Size(columns=x.shape[1], edges=len(indices), rows=len(indptr) - 1)
+    return [
+        " ".join(f".{format_call(call)}" for call in rung.settings)
+        for rung in rungs_of(size, 16 // x.element_size())[:-1]
+    ]
 
 
 def make_others(x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor) -> dict[str, Call]:
@@ -129,31 +145,54 @@ def count_unique_bytes(x: torch.Tensor, indptr: torch.Tensor, indices: torch.Ten
     return (indices.unique().numel() + len(indptr) - 1) * row + 8 * (len(indptr) + len(indices))
 
 
-def measure(case: Case, folder: Path, flush: torch.Tensor | None, copy_rate: float) -> dict[str, Any]:
+def measure(case: Case, folder: Path, flush: torch.Tensor | None, copy_rate: float, more: list[str]) -> dict[str, Any]:
     """One case: programs that are wrong, and the times of all others."""
     name, *tensors = case
     x, indptr, indices = tensors
-    row: dict[str, Any] = {"case": name, "edges": len(indices), "unique_bytes": count_unique_bytes(*tensors), "us": {}}
-    others = make_others(x, indptr, indices)
+    unique = count_unique_bytes(*tensors)
+    row: dict[str, Any] = {"case": name, "edges": len(indices), "unique_bytes": unique, "us": {}}
     if flush is not None:
         wanted = torch.segment_reduce(x.double()[indices], "sum", offsets=indptr)
     else:
         wanted = torch.segment_reduce(x.cpu().double()[indices.cpu()], "sum", offsets=indptr.cpu())
-    sides: dict[str, Call] = {}
-    for settings in SETTINGS:
-        model = load(f"aggregate(x, indptr, indices) .arch(sm_90a) {settings} .vector(4)", folder)
+    rungs, sides = list_settings(*tensors), dict[str, Call]()
+    for settings in dict.fromkeys((*rungs, *BEFORE, *more)):
+        model = load(settings, folder)
         error = float((model(x, indptr, indices).to(wanted.device).double() - wanted).abs().max())
         row.setdefault("errors", {})[settings] = error
         if error <= 1e-4 * float(wanted.abs().max()):
             sides[settings] = lambda model=model: model(x, indptr, indices)  # type: ignore[misc]
-    row["wrong"] = [settings for settings in SETTINGS if settings not in sides]
+    row["wrong"] = [settings for settings in row["errors"] if settings not in sides]
     if flush is None:
         return row
-    seconds = timed({**sides, **others}, flush)
+    others = make_others(x, indptr, indices)
+    source, target = (torch.empty(unique // 2, dtype=torch.uint8, device=x.device) for _ in range(2))
+    seconds = timed({**sides, **others, "copy": lambda: target.copy_(source)}, flush)
     row["us"] = {side: value * 1e6 for side, value in seconds.items()}
-    ours, theirs = min(seconds[side] for side in sides), min(seconds[side] for side in others)
-    row |= {"share_of_copy": row["unique_bytes"] / ours / copy_rate, "speedup": theirs / ours}
-    return row
+    best, theirs = min(rungs, key=lambda side: seconds.get(side, math.inf)), min(seconds[side] for side in others)
+    ours, all_bytes = seconds[best], 8 * (len(indptr) + len(indices)) + 4 * x.shape[1] * (len(indices) + len(indptr))
+    return row | {
+        "best": best,
+        "share_of_copy": unique / ours / copy_rate,
+        "share_of_own_copy": seconds["copy"] / ours,
+        "read_rate": all_bytes / ours,
+        "speedup": theirs / ours,
+        "first": theirs / seconds[rungs[0]],
+        "before": theirs / min(seconds[side] for side in BEFORE),
+    }
+
+
+def describe_run(options: argparse.Namespace, copy_rate: float) -> dict[str, Any]:
+    """What the results' file says of the run."""
+    return {
+        "date": f"{datetime.date.today()}",
+        "gpu": torch.cuda.get_device_name(),
+        "driver": driver_version(),
+        "torch": torch.__version__,
+        "nodes": options.nodes,
+        "columns": options.columns,
+        "copy_bytes_per_s": copy_rate,
+    }
 
 
 def main() -> int:
@@ -161,16 +200,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--graphs", type=int, default=10)
-    parser.add_argument("--nodes", type=int, default=1 << 19)
+    parser.add_argument("--nodes", type=int, default=1 << 17)
     parser.add_argument("--columns", type=int, default=128)
     parser.add_argument("--roots", type=int, default=4096)
     parser.add_argument("--limit-s", type=float, default=500)
+    parser.add_argument("--more", nargs="*", default=[], help="further settings, timed beside the rungs")
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
     began, rows, flush, copy_rate, device = time.monotonic(), list[dict[str, Any]](), None, 1.0, "cpu"
     if options.dry_run:
         options.graphs, options.nodes, options.columns, options.roots = 3, 512, 12, 64
-    else:
+    given = [(number, options.nodes, options.columns, options.roots) for number in range(options.graphs)]
+    with concurrent.futures.ProcessPoolExecutor(min(options.graphs, os.cpu_count() or 1)) as pool:
+        graphs = list(pool.map(make_cases, *zip(*given, strict=True)))
+    print(f"{len(graphs)} graphs made in {time.monotonic() - began:.0f} s", flush=True)
+    if not options.dry_run:
         device, flush = "cuda", torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
         source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
         copy_rate = 2 * source.numel() / timed({"copy": lambda: target.copy_(source)}, flush)["copy"]
@@ -178,23 +222,25 @@ def main() -> int:
         del source, target
     out = options.out or (None if options.dry_run else Path(os.environ.get("OUT", ".")) / "aggregate_on_gpu.json")
     with tempfile.TemporaryDirectory() as folder:
-        for graph in make_graphs(options.graphs, options.nodes, options.columns):
-            for case in make_cases(graph, options.roots, device):
+        for features, cases in graphs:
+            x = torch.from_numpy(features).to(device)
+            for name, *graph in cases:
                 if time.monotonic() - began > options.limit_s:
-                    print(f"stopped at {case[0]}: over {options.limit_s:.0f} s")
-                    break
+                    print(f"left out: {name}: over {options.limit_s:.0f} s")
+                    continue
+                case = (name, x, *to_device(*graph, device))
                 if options.dry_run:
-                    from workbench.emulator import emulated
-
                     with emulated(arch="sm_90a", device="H200"):
-                        rows.append(measure(case, Path(folder), None, 1.0))
+                        rows.append(measure(case, Path(folder), None, 1.0, options.more))
                 else:
-                    rows.append(measure(case, Path(folder), flush, copy_rate))
+                    rows.append(measure(case, Path(folder), flush, copy_rate, options.more))
                 print(json.dumps({key: value for key, value in rows[-1].items() if key != "errors"}), flush=True)
-                if out is not None:
-                    out.write_text(json.dumps({"copy_bytes_per_s": copy_rate, "rows": rows}, indent=1))
-    if speedups := [row["speedup"] for row in rows if "speedup" in row]:
-        print(f"geometric mean of {len(speedups)} speed-ups: {math.prod(speedups) ** (1 / len(speedups)):.2f}")
+                if out is not None and not options.dry_run:
+                    out.write_text(json.dumps({**describe_run(options, copy_rate), "rows": rows}, indent=1))
+    for which in ("speedup", "first", "before"):
+        if found := [row[which] for row in rows if which in row]:
+            print(f"geometric mean of {len(found)}, {which}: {math.prod(found) ** (1 / len(found)):.2f}")
+    print(f"{time.monotonic() - began:.0f} s")
     return 1 if any(row["wrong"] for row in rows) else 0
 
 
