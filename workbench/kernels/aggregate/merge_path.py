@@ -80,7 +80,6 @@ def merge_kernel(
     weights: Many[cute.Tensor],
     y: cute.Tensor,
     parts: cute.Tensor,
-    first_rows: cute.Tensor,
     rows: cutlass.Int32,
     edges: cutlass.Int32,
     extent: cutlass.Int32,
@@ -167,8 +166,6 @@ def merge_kernel(
         origin = (begin + row) // cfg.items - bidx * cfg.rows
         add_parts(cfg, totals, tails, cutlass.max(origin, 0), cfg.rows, tidx, width)
         cute.autovec_copy(totals, parts[(cutlass.Int64(bidx) * 2 + 1) * vectors + column, None])
-    if tidx == 0 and tile == 0:
-        first_rows[bidx] = ended[0]
 
 
 @cute.kernel
@@ -177,8 +174,8 @@ def join_kernel(
     indptr: cute.Tensor,
     y: cute.Tensor,
     parts: cute.Tensor,
-    first_rows: cute.Tensor,
     rows: cutlass.Int32,
+    edges: cutlass.Int32,
     vectors: cutlass.Int32,
     width: cutlass.Constexpr,
 ):
@@ -188,7 +185,7 @@ def join_kernel(
     smem = cutlass.memory.SmemAllocator()
     tails = smem.allocate_tensor(cutlass.Float32, cute.make_layout((cfg.threads, width)), 16)
     last, group = bidx + 1, tidx // cfg.tile
-    row = first_rows[last]
+    row = find_row(indptr, rows, edges, last * cfg.span)
     begin, end = cutlass.Int32(indptr[row]), cutlass.Int32(indptr[cutlass.min(row + 1, rows)])
     first = cutlass.max((begin + row) // cfg.span, 0)
     if row < rows and first < last and (end + row) // cfg.span == last:
@@ -225,7 +222,6 @@ def launch_merge(
     weights: Many[cute.Tensor],
     y: cute.Tensor,
     parts: cute.Tensor,
-    first_rows: cute.Tensor,
     rows: cutlass.Int32,
     edges: cutlass.Int32,
     extent: cutlass.Int32,
@@ -235,10 +231,10 @@ def launch_merge(
     width: cutlass.Constexpr,
 ):
     ctas, tiles = (rows + edges + cfg.span - 1) // cfg.span, (vectors + cfg.tile - 1) // cfg.tile
-    merge_kernel(
-        cfg, x, indptr, indices, weights, y, parts, first_rows, rows, edges, extent, vectors, heads, width
-    ).launch(grid=[ctas, tiles, 1], block=[cfg.threads, 1, 1], stream=stream)
+    merge_kernel(cfg, x, indptr, indices, weights, y, parts, rows, edges, extent, vectors, heads, width).launch(
+        grid=[ctas, tiles, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
     if ctas > 1:
-        join_kernel(cfg, indptr, y, parts, first_rows, rows, vectors, width).launch(
+        join_kernel(cfg, indptr, y, parts, rows, edges, vectors, width).launch(
             grid=[ctas - 1, tiles, 1], block=[cfg.threads, 1, 1], stream=stream
         )
