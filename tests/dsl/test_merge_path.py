@@ -103,9 +103,14 @@ def test_prefetched_indices(op: str, columns: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [(".merge_path(48)", "merge_path=48"), (".merge_path(64) .split(2)", "merge path"), (".prefetch(1)", "prefetch=1"),
-     (".merge_path(64) .prefetch()", "loads all indices first"), (".merge_path(64) .rows(1) .threads_per_row(8)", "is 8")],
-)  # fmt: skip
+    [
+        (".merge_path(48)", "merge_path=48"),
+        (".merge_path(64) .split(2)", "merge path"),
+        (".prefetch(1)", "prefetch=1"),
+        (".merge_path(64) .prefetch()", "loads all indices first"),
+        (".merge_path(64) .rows(1) .threads_per_row(8)", "is 8"),
+    ],
+)
 def test_rejections(text: str, reason: str) -> None:
     assert any(reason in str(item) for item in check(parse(f"aggregate(x, indptr, indices) {text}")))
 
