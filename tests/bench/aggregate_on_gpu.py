@@ -6,11 +6,11 @@
 Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3) and its rows are those of a mini-batch,
 or of the whole graph. Programs are the rungs of the planner's ladder; they are first compared with float64. Times are
 CUDA events around one call, L2 flushed before it, all sides in turn, medians. `share_of_copy` is the rate on unique
-bytes (each row of x that is named, indices, offsets and the result once) over that of a copy in the same run, `read_rate`
-that of all bytes. `speedup` is that of the fastest rung, as `tune` finds it, against the fastest of torch.sparse.mm,
-segment_reduce, index_add and torch_geometric's own, if it is installed; `first` that of the planner's first version,
-`before` that of the fastest program without the merge path, prefetched indices and columns in parts. The geometric means
-come last.
+bytes (each row of x that is named, indices, offsets and the result once) over that of a copy in the same run,
+`share_of_own_copy` over that of a copy of as many bytes, `read_rate` that of all bytes. `speedup` is that of the fastest
+rung, as `tune` finds it, against the fastest of torch.sparse.mm, segment_reduce, index_add and torch_geometric's own,
+if it is installed; `first` that of the planner's first version, `before` that of the fastest program without the merge
+path, prefetched indices and columns in parts. The geometric means come last.
 """
 
 from __future__ import annotations

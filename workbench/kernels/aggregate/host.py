@@ -74,7 +74,6 @@ def launch_items(cfg: Static, x, indptr, indices, factors: Many, y, rows, column
         raise ValueError(f"{rows} rows and {edges} indices; this kernel supports at most {MAX_ELEMENTS} together")
     ctas = -(-(rows + edges) // cfg.span)
     parts = torch.empty(ctas * 2 * columns, dtype=torch.float32, device=x.device)
-    first_rows = torch.empty(ctas, dtype=torch.int32, device=x.device)
     call(
         bind(launch_merge, cfg),
         (x.dtype, indptr.dtype, indices.dtype, *(weight.dtype for weight in factors), width),
@@ -85,7 +84,6 @@ def launch_items(cfg: Static, x, indptr, indices, factors: Many, y, rows, column
             tuple(DynamicTensor(weight.view(-1)) for weight in factors),
             as_vectors(y, width),
             as_vectors(parts, width),
-            DynamicTensor(first_rows),
             rows,
             edges,
             x.shape[0],

@@ -1,4 +1,4 @@
-"""The kernels of aggregate on the merge path: each group of threads takes as many neighbours and ends of rows as others.
+"""The kernels of aggregate on the merge path: groups of threads have even shares of neighbours and ends of rows.
 
 The ends of rows and the neighbours, in order, are one list of `rows + edges` items: a row's neighbours, then its end
 (Merrill and Garland 2016). Group g takes items g * ITEMS to (g + 1) * ITEMS, so a row with many neighbours is shared by
@@ -71,65 +71,51 @@ def add_parts(cfg: Static, totals, tails: cute.Tensor, first, end, tidx, width: 
             totals[e] = combine(cfg, totals[e], tails[group * cfg.tile + tidx % cfg.tile, e])
 
 
-@cute.kernel
-def merge_kernel(
+@cute.jit
+def load_places(cfg: Static, indices: cute.Tensor, places: cute.Tensor, begin, end, extent, vectors, tidx):
+    """Load a CTA's indices from number `begin` to before `end`, each once, as places in x."""
+    for at in range(begin + tidx, end, cfg.threads):
+        number = cutlass.Int64(indices[at])
+        places[at - begin] = checked_offset(number * vectors, number, extent)
+    cute.arch.sync_threads()
+
+
+@cute.jit
+def reduce_items(
     cfg: Static,
     x: cute.Tensor,
     indptr: cute.Tensor,
-    indices: cute.Tensor,
     weights: Many[cute.Tensor],
-    y: cute.Tensor,
-    parts: cute.Tensor,
-    first_rows: cute.Tensor,
-    rows: cutlass.Int32,
-    edges: cutlass.Int32,
-    extent: cutlass.Int32,
-    vectors: cutlass.Int32,
     heads: Many[cutlass.Int32],
+    y: cute.Tensor,
+    places: cute.Tensor,
+    totals,
+    head,
+    base,
+    first,
+    end,
+    row,
+    last,
+    item,
+    rows,
+    vectors,
+    column,
+    is_mine,
     width: cutlass.Constexpr,
 ):
-    """Reduce SPAN items of a CTA over TILE vectors of columns, ITEMS of a group; `parts` are for the second kernel."""
-    tidx, _, _ = cute.arch.thread_idx()
-    bidx, tile, _ = cute.arch.block_idx()
-    smem = cutlass.memory.SmemAllocator()
-    places = smem.allocate_tensor(cutlass.Int64, cute.make_layout(cfg.span), 16)
-    tails = smem.allocate_tensor(cutlass.Float32, cute.make_layout((cfg.threads, width)), 16)
-    ended = smem.allocate_tensor(cutlass.Int32, cute.make_layout(cfg.bounds), 16)
-    start, group = bidx * cfg.span, tidx // cfg.tile
-    if tidx < cfg.bounds:
-        ended[tidx] = find_row(indptr, rows, edges, cutlass.min(start + tidx * cfg.items, rows + edges))
-    cute.arch.sync_threads()
+    """Reduce neighbours `first` to `end` and write the rows before `last`; `totals` keep the part of row `last`.
 
-    # places in x of all neighbours of the CTA, each loaded once
-    lower, upper = cutlass.Int32(indptr[0]), cutlass.Int32(indptr[rows])
-    base = cutlass.max(start - ended[0], lower)
-    bound = cutlass.min(cutlass.min(start + cfg.span, rows + edges) - ended[cfg.rows], upper)
-    for at in range(base + tidx, bound, cfg.threads):
-        number = cutlass.Int64(indices[at])
-        places[at - base] = checked_offset(number * vectors, number, extent)
-    cute.arch.sync_threads()
-
-    item = cutlass.min(start + group * cfg.items, rows + edges)
-    row, last = ended[group], ended[group + 1]
-    first = cutlass.max(item - row, lower)
-    end = cutlass.min(cutlass.min(item + cfg.items, rows + edges) - last, upper)
-    is_mine = tile * cfg.tile + tidx % cfg.tile < vectors
-    column = cutlass.min(tile * cfg.tile + tidx % cfg.tile, vectors - 1)
-    begin = cutlass.Int32(indptr[row])
-    opened, first_row = begin, row
-    row_end = cutlass.Int32(indptr[cutlass.min(row + 1, rows)])
-    totals = cute.make_rmem_tensor(width, cutlass.Float32)
-    head = cute.make_rmem_tensor(width, cutlass.Float32)
-    totals.fill(cfg.identity)
-    head.fill(cfg.identity)
+    `base` is the neighbour of the first of `places`. Loads of a step are all issued before the first is used.
+    """
+    begin, row_end = cutlass.Int32(indptr[row]), cutlass.Int32(indptr[cutlass.min(row + 1, rows)])
     values = cute.make_rmem_tensor(cute.make_layout((width, cfg.unroll)), x.element_type)
     factors = tuple(cute.make_rmem_tensor(cfg.unroll, weight.element_type) for weight in weights)
     for at in range(first, end, cfg.unroll):
         for turn in cutlass.range_constexpr(cfg.unroll):
-            place = cutlass.min(at + turn, end - 1)
-            cute.autovec_copy(x[places[place - base] + column, None], values[None, turn])
+            number = cutlass.min(at + turn, end - 1)
+            cute.autovec_copy(x[places[number - base] + column, None], values[None, turn])
             for weight, factor, count in zip(weights, factors, heads, strict=True):
-                factor[turn] = weight[cutlass.Int64(place) * count + column * count // vectors]
+                factor[turn] = weight[cutlass.Int64(number) * count + column * count // vectors]
         for turn in cutlass.range_constexpr(cfg.unroll):
             if at + turn < end:
                 while row < last and row_end <= at + turn:
@@ -145,30 +131,101 @@ def merge_kernel(
         end_row(cfg, totals, head, y, row, begin, row_end, item, vectors, column, is_mine, width)
         row, begin = row + 1, row_end
         row_end = cutlass.Int32(indptr[cutlass.min(row + 1, rows)])
-    for e in cutlass.range_constexpr(width):
-        tails[tidx, e] = totals[e]
-    cute.arch.sync_threads()
 
-    # the row that ends in this group and begins in one before it, then the row that goes on after the CTA
-    if first_row < last and opened + first_row < item:
+
+@cute.jit
+def join_groups(
+    cfg: Static,
+    indptr: cute.Tensor,
+    y: cute.Tensor,
+    parts: cute.Tensor,
+    tails: cute.Tensor,
+    totals,
+    head,
+    row,
+    last,
+    vectors,
+    column,
+    is_mine,
+    width: cutlass.Constexpr,
+):
+    """Put together parts of rows inside a CTA: of `row`, if it ends in this group, and of `last` after the last group.
+
+    Parts of rows that other CTAs have too go to `parts`: of a CTA's first row, then of its last.
+    """
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    group, start = tidx // cfg.tile, bidx * cfg.span
+    begin = cutlass.Int32(indptr[row])
+    if row < last and begin + row < start + group * cfg.items:
         totals.fill(cfg.identity)
-        origin = (opened + first_row) // cfg.items - bidx * cfg.rows
+        origin = (begin + row) // cfg.items - bidx * cfg.rows
         add_parts(cfg, totals, tails, cutlass.max(origin, 0), group, tidx, width)
         for e in cutlass.range_constexpr(width):
             totals[e] = combine(cfg, totals[e], head[e])
         if is_mine:
-            if opened + first_row >= start:
-                stop = cutlass.Int32(indptr[first_row + 1])
-                write_row(cfg, totals, y, first_row, vectors, column, stop - opened, width)
+            if begin + row >= start:
+                count = cutlass.Int32(indptr[row + 1]) - begin
+                write_row(cfg, totals, y, row, vectors, column, count, width)
             else:
                 cute.autovec_copy(totals, parts[cutlass.Int64(bidx) * 2 * vectors + column, None])
     if group == cfg.rows - 1 and is_mine:
         totals.fill(cfg.identity)
-        origin = (begin + row) // cfg.items - bidx * cfg.rows
+        origin = (cutlass.Int32(indptr[last]) + last) // cfg.items - bidx * cfg.rows
         add_parts(cfg, totals, tails, cutlass.max(origin, 0), cfg.rows, tidx, width)
         cute.autovec_copy(totals, parts[(cutlass.Int64(bidx) * 2 + 1) * vectors + column, None])
-    if tidx == 0 and tile == 0:
-        first_rows[bidx] = ended[0]
+
+
+@cute.kernel
+def merge_kernel(
+    cfg: Static,
+    x: cute.Tensor,
+    indptr: cute.Tensor,
+    indices: cute.Tensor,
+    weights: Many[cute.Tensor],
+    y: cute.Tensor,
+    parts: cute.Tensor,
+    rows: cutlass.Int32,
+    edges: cutlass.Int32,
+    extent: cutlass.Int32,
+    vectors: cutlass.Int32,
+    heads: Many[cutlass.Int32],
+    width: cutlass.Constexpr,
+):
+    """Reduce SPAN items of a CTA over TILE vectors of columns, ITEMS of a group; `parts` are for the second kernel."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, tile, _ = cute.arch.block_idx()
+    smem = cutlass.memory.SmemAllocator()
+    places = smem.allocate_tensor(cutlass.Int64, cute.make_layout(cfg.span), 16)
+    tails = smem.allocate_tensor(cutlass.Float32, cute.make_layout((cfg.threads, width)), 16)
+    ended = smem.allocate_tensor(cutlass.Int32, cute.make_layout(cfg.bounds), 16)
+    start, group, items = bidx * cfg.span, tidx // cfg.tile, rows + edges
+    if tidx < cfg.bounds:
+        ended[tidx] = find_row(indptr, rows, edges, cutlass.min(start + tidx * cfg.items, items))
+    cute.arch.sync_threads()
+    lower, upper = cutlass.Int32(indptr[0]), cutlass.Int32(indptr[rows])
+    base = cutlass.max(start - ended[0], lower)
+    bound = cutlass.min(cutlass.min(start + cfg.span, items) - ended[cfg.rows], upper)
+    load_places(cfg, indices, places, base, bound, extent, vectors, tidx)
+
+    item = cutlass.min(start + group * cfg.items, items)
+    row, last = ended[group], ended[group + 1]
+    first = cutlass.max(item - row, lower)
+    end = cutlass.min(cutlass.min(item + cfg.items, items) - last, upper)
+    is_mine = tile * cfg.tile + tidx % cfg.tile < vectors
+    column = cutlass.min(tile * cfg.tile + tidx % cfg.tile, vectors - 1)
+    totals = cute.make_rmem_tensor(width, cutlass.Float32)
+    head = cute.make_rmem_tensor(width, cutlass.Float32)
+    totals.fill(cfg.identity)
+    head.fill(cfg.identity)
+    reduce_items(
+        cfg, x, indptr, weights, heads, y, places, totals, head, base, first, end, row, last, item, rows, vectors,
+        column, is_mine, width,
+    )  # fmt: skip
+    for e in cutlass.range_constexpr(width):
+        tails[tidx, e] = totals[e]
+    cute.arch.sync_threads()
+    join_groups(cfg, indptr, y, parts, tails, totals, head, row, last, vectors, column, is_mine, width)
 
 
 @cute.kernel
@@ -177,18 +234,18 @@ def join_kernel(
     indptr: cute.Tensor,
     y: cute.Tensor,
     parts: cute.Tensor,
-    first_rows: cute.Tensor,
     rows: cutlass.Int32,
+    edges: cutlass.Int32,
     vectors: cutlass.Int32,
     width: cutlass.Constexpr,
 ):
-    """Put together the parts of the row that ends in CTA `bidx + 1` of the first kernel and begins in an earlier one."""
+    """Put together the parts of the row that ends in CTA `bidx + 1` of the first kernel and begins before it."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, tile, _ = cute.arch.block_idx()
     smem = cutlass.memory.SmemAllocator()
     tails = smem.allocate_tensor(cutlass.Float32, cute.make_layout((cfg.threads, width)), 16)
     last, group = bidx + 1, tidx // cfg.tile
-    row = first_rows[last]
+    row = find_row(indptr, rows, edges, last * cfg.span)
     begin, end = cutlass.Int32(indptr[row]), cutlass.Int32(indptr[cutlass.min(row + 1, rows)])
     first = cutlass.max((begin + row) // cfg.span, 0)
     if row < rows and first < last and (end + row) // cfg.span == last:
@@ -225,7 +282,6 @@ def launch_merge(
     weights: Many[cute.Tensor],
     y: cute.Tensor,
     parts: cute.Tensor,
-    first_rows: cute.Tensor,
     rows: cutlass.Int32,
     edges: cutlass.Int32,
     extent: cutlass.Int32,
@@ -235,10 +291,10 @@ def launch_merge(
     width: cutlass.Constexpr,
 ):
     ctas, tiles = (rows + edges + cfg.span - 1) // cfg.span, (vectors + cfg.tile - 1) // cfg.tile
-    merge_kernel(
-        cfg, x, indptr, indices, weights, y, parts, first_rows, rows, edges, extent, vectors, heads, width
-    ).launch(grid=[ctas, tiles, 1], block=[cfg.threads, 1, 1], stream=stream)
+    merge_kernel(cfg, x, indptr, indices, weights, y, parts, rows, edges, extent, vectors, heads, width).launch(
+        grid=[ctas, tiles, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
     if ctas > 1:
-        join_kernel(cfg, indptr, y, parts, first_rows, rows, vectors, width).launch(
+        join_kernel(cfg, indptr, y, parts, rows, edges, vectors, width).launch(
             grid=[ctas - 1, tiles, 1], block=[cfg.threads, 1, 1], stream=stream
         )
