@@ -14,7 +14,7 @@ from typing import Any
 import energy_tables
 import probe_tables
 import search_tables
-from graph_tables import caches, mini_batches, mini_batches_on_gpu
+from graph_tables import caches, mini_batches, mini_batches_on_gpu, recorded_maps
 from page_parts import RESULTS, geometric_mean, load, section, source, table, time
 from problem_tables import kernelbench, problems_as_called
 
@@ -305,6 +305,7 @@ def searches() -> str:
 SECTIONS: tuple[Callable[[], str], ...] = (
     nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy,
     problems_as_called, kernelbench, advice, recorded_sessions, searches, caches, mini_batches, mini_batches_on_gpu,
+    recorded_maps,
 )  # fmt: skip
 
 

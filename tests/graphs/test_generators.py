@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import numpy as np
@@ -43,6 +44,29 @@ def test_labels_and_features_follow_communities() -> None:
     centres = np.stack([made.features[made.labels == label].mean(axis=0) for label in range(4)])
     assert (made.features - centres[made.labels]).std() == pytest.approx(0.5, rel=0.05)
     assert [mask.mean().round(2) for mask in (made.train, made.val, made.test)] == [0.6, 0.2, 0.2]
+
+
+def test_a_class_has_as_many_centres_as_it_is_given() -> None:
+    given = Nodes(features=16, classes=3, modes=4, noise=0.0, spread=0.1)
+    made = stochastic_block_model(6000, 24, 12, given=given)
+    means = np.stack([made.features[made.community == c].mean(axis=0) for c in range(24)])
+    labels = np.array([made.labels[made.community == c][0] for c in range(24)])
+    apart = np.linalg.norm(means[:, None] - means[None], axis=2)
+    kinds = (apart < 1).argmax(axis=1)  # the first community with the same centre
+    assert len(np.unique(kinds)) == 3 * 4
+    for label in range(3):
+        assert len(np.unique(kinds[labels == label])) == 4
+    with pytest.raises(UserError, match="modes=0: there must be one at least"):
+        stochastic_block_model(100, 4, 4, given=Nodes(modes=0))
+
+
+def test_scaled_features_have_unit_variance() -> None:
+    given = Nodes(features=64, classes=8, modes=8, spread=5.0)
+    wide, unit = (
+        stochastic_block_model(4000, 64, 8, given=dataclasses.replace(given, scaled=scaled)) for scaled in (False, True)
+    )
+    assert unit.features.std() == pytest.approx(1, rel=0.03)
+    np.testing.assert_allclose(unit.features * np.sqrt(26), wide.features, rtol=1e-4, atol=1e-5)
 
 
 def test_attachment_prefers_nodes_in_proportion_to_their_degree() -> None:

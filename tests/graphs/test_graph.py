@@ -15,6 +15,7 @@ import torch
 
 from workbench.errors import UserError
 from workbench.graphs import conversion, datasets
+from workbench.graphs import graph as graph_module
 from workbench.graphs.generators import Nodes, stochastic_block_model
 from workbench.graphs.graph import Graph, permute
 
@@ -221,3 +222,20 @@ def test_a_graph_of_pyg_gives_a_tensor_of_each_kind(small: Graph) -> None:
         torch.int64,
         torch.bool,
     )
+
+
+def test_rows_are_taken_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_module, "PART_BYTES", 64)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    matrix = np.arange(700.0, dtype=np.float32).reshape(100, 7)
+    order = np.random.default_rng(0).permutation(100)
+    np.testing.assert_array_equal(graph_module.take_rows(matrix, order), matrix[order])
+    assert graph_module.take_rows(matrix[:0], order[:0]).shape == (0, 7)
+
+
+def test_features_whose_sum_overflows_are_fine(small: Graph) -> None:
+    huge = np.full((4, 2), 3e38, np.float32)
+    assert dataclasses.replace(small, features=huge).features[3, 1] == np.float32(3e38)
+    huge[2, 1] = np.nan
+    with pytest.raises(UserError, match="features of node 2 are not finite"):
+        dataclasses.replace(small, features=huge)

@@ -68,7 +68,7 @@ def test_a_batch_of_all_neighbours_gives_the_logits_of_the_whole_graph(
     monkeypatch.setattr(models, "CHUNK_EDGES", 700)
     torch.testing.assert_close(model.predict_all(features, indptr, indices), whole)
     batch = next(iter(MiniBatches(prepared.graph, Policy(fanouts=(-1, -1), batch=64)).epoch(0)))
-    tensors = to_tensors(batch, features, labels)
+    tensors = to_tensors(batch, features[torch.from_numpy(batch.nodes)], labels)
     found = model(tensors.features, tensors.indptr, tensors.indices, tensors.ends, tensors.edges)
     torch.testing.assert_close(found, whole[batch.roots], rtol=1e-4, atol=1e-5)
 

@@ -10,7 +10,8 @@ import pytest
 
 from workbench.cli import main
 from workbench.errors import UserError
-from workbench.graphs.study import Studied, Study, make_study, run_study
+from workbench.graphs.study import Studied, Study, make_study, read_recorded, run_study
+from workbench.graphs.sweep import read_rows
 from workbench.views.plots.knob_map import draw_knobs
 
 SMALL = Study(nodes=1200, features=8, mix=(0.0, 1.0), p=(0.5, 1.0), epochs=0, batch=128, fanouts=(4, 4), cache_kib=16)
@@ -107,3 +108,28 @@ def test_the_default_file_is_beside_the_sessions(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("CUTEGEN_ROOT", str(tmp_path))
     assert main(["minibatch", *OPTIONS, "--mix", "0", "--p", "1"]) == 0
     assert len((tmp_path / "minibatch/sbm.jsonl").read_text().splitlines()) == 1
+
+
+def test_the_recorded_maps_name_their_device_and_day(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = read_recorded()
+    first = recorded.results[0]
+    pairs = {one.policy.knobs for one in recorded.results if one.policy.name == "comm-rand"}
+    assert len(pairs) == len({mix for mix, _ in pairs}) * len({p for _, p in pairs}) >= 9
+    assert {one.device for one in recorded.results} == {first.device}
+    assert all(len(one.curve) == first.training.epochs for one in recorded.results)  # a fixed number of epochs
+    assert main(["minibatch", "--recorded", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    title = shown["text"].splitlines()[0]
+    assert f"epochs on {first.device}" in title and recorded.recorded in title and "recorded on 20" in title
+    assert f"cache of {recorded.study.cache_kib} KiB" in title
+    assert len(draw_knobs(recorded).plotly["data"]) == 2 * 5
+
+
+def test_a_study_says_where_features_lie_and_what_counted_hits(tmp_path: Path) -> None:
+    study = dataclasses.replace(SMALL, place="host", epochs=1, mix=(0.5,), p=(0.9,), cache_kib=32)
+    studied = run_study(study, tmp_path / "rows.jsonl")
+    training = studied.results[0].training
+    assert (training.features, training.prefetch) == ("host", 2)
+    assert "on CPU, features in the host's memory: mix and p" in draw_knobs(studied).text
+    row = next(read_rows(tmp_path / "rows.jsonl"))
+    assert row.cache is not None and row.cache.capacity_bytes == 32 << 10

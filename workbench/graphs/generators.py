@@ -25,14 +25,18 @@ class Nodes:
     """How features and labels follow communities.
 
     Each community has a class. A node's label is its community's class, or with probability `noise` any class. Its
-    features are its label's centre plus `spread` times standard normal noise; centres are standard normal. A share
-    `train` of the nodes, then `val`, is drawn for the masks; the rest is test.
+    features are its label's centre plus `spread` times standard normal noise; centres are standard normal. A class has
+    `modes` centres and a community one of them: with more than one, a class is no linear function of the features.
+    `scaled` divides features by their standard deviation, as people do with those of real graphs. A share `train` of
+    the nodes, then `val`, is drawn for the masks; the rest is test.
     """
 
     features: int = 64
     classes: int = 16
     noise: float = 0.1
     spread: float = 4.0
+    modes: int = 1
+    scaled: bool = False
     train: float = 0.6
     val: float = 0.2
 
@@ -154,21 +158,25 @@ def add_nodes(graph: Graph, given: Nodes, seed: int = 0) -> Graph:
     """The graph with features, labels and masks drawn by its communities. Raises `UserError` if it has none."""
     if graph.community is None:
         raise UserError(f"graph {graph.name!r} has no communities that features and labels could follow")
-    if given.classes < 1 or given.features < 1:
-        raise UserError(f"{given.classes} classes and {given.features} features: there must be one of each at least")
+    for name in ("classes", "features", "modes"):
+        if getattr(given, name) < 1:
+            raise UserError(f"{name}={getattr(given, name)}: there must be one at least")
     for name in ("noise", "train", "val"):
         if not 0 <= getattr(given, name) <= 1:
             raise UserError(f"{name}={getattr(given, name)}: it is a share, 0 to 1")
     if given.train + given.val > 1:
         raise UserError(f"train={given.train} and val={given.val}: together they must not be more than 1")
     rng = np.random.default_rng((seed, 5))
-    of_community = rng.permutation(np.arange(int(graph.community.max()) + 1) % given.classes)
-    labels = of_community[graph.community].astype(np.int64)
+    kinds = given.classes * given.modes  # of communities; kind k has class k modulo the number of classes
+    of_community = rng.permutation(np.arange(int(graph.community.max()) + 1) % kinds)
+    mode, labels = np.divmod(of_community[graph.community].astype(np.int64), given.classes)
     drawn = rng.random(graph.nodes) < given.noise
     labels[drawn] = rng.integers(0, given.classes, int(drawn.sum()))
-    centres = rng.standard_normal((given.classes, given.features), np.float32)
-    features = centres[labels]
+    centres = rng.standard_normal((kinds, given.features), np.float32)
+    features = centres[mode * given.classes + labels]
     features += np.float32(given.spread) * rng.standard_normal(features.shape, np.float32)
+    if given.scaled:
+        features /= np.float32(np.sqrt(1 + given.spread**2))
     place = rng.permutation(graph.nodes) / graph.nodes
     return dataclasses.replace(
         graph,

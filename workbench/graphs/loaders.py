@@ -84,29 +84,18 @@ class Tensors:
     edges: tuple[int, ...]
 
 
-def to_tensors(batch: Batch | DeviceBatch, features: torch.Tensor, labels: torch.Tensor) -> Tensors:
-    """The batch with its rows of features and labels, on the device of the labels.
-
-    Features may lie in the host's memory: there the rows of the batch are gathered, and copied to the device.
-    """
+def to_tensors(batch: Batch | DeviceBatch, rows: torch.Tensor, labels: torch.Tensor) -> Tensors:
+    """The batch with `rows`, the features of its nodes, and its roots' labels; all on the device of the labels."""
     device = labels.device
-    nodes = torch.as_tensor(batch.nodes, device=device)
+    roots = torch.as_tensor(batch.nodes[: batch.ends[0]], device=device)
     return Tensors(
-        features=_gather(features, nodes, device),
+        features=rows,
         indptr=torch.as_tensor(batch.indptr, device=device),
         indices=torch.as_tensor(batch.indices, device=device),
-        labels=labels[nodes[: batch.ends[0]]],
+        labels=labels[roots],
         ends=batch.ends,
         edges=batch.edges,
     )
-
-
-def _gather(features: torch.Tensor, nodes: torch.Tensor, device: torch.device) -> torch.Tensor:
-    if features.device == device:
-        return features[nodes]
-    rows = torch.empty(len(nodes), features.shape[1], dtype=features.dtype, pin_memory=device.type == "cuda")
-    torch.index_select(features, 0, nodes.to(features.device), out=rows)
-    return rows.to(device, non_blocking=True)
 
 
 class _Collate:
@@ -119,7 +108,7 @@ class _Collate:
 
     def __call__(self, roots: Sequence[int]) -> Tensors:
         batch = self.sampler.sample(np.asarray(roots, np.int64), int(self.epoch))
-        return to_tensors(batch, self.features, self.labels)
+        return to_tensors(batch, self.features[torch.from_numpy(batch.nodes)], self.labels)
 
 
 def torch_loader(graph: Graph, policy: Policy, **options: Any) -> DataLoader[int]:

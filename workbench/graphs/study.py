@@ -20,7 +20,10 @@ from workbench.records import record
 
 if TYPE_CHECKING:
     from workbench.graphs.models import ModelName
-    from workbench.graphs.training import Result
+    from workbench.graphs.training import Place, Result
+
+AHEAD = 2  # batches that are made ready before their step, where that takes long
+RECORDED = Path(__file__).with_name("recorded.jsonl")  # rows of a sweep, which come with the package
 
 
 @record
@@ -31,6 +34,7 @@ class Study:
     nodes: int = 12_000
     degree: float = 14.0
     features: int = 64
+    spread: float = Nodes().spread
     communities: str = "louvain"
     mix: tuple[float, ...] = (0.0, 0.125, 0.5, 1.0)
     p: tuple[float, ...] = (0.5, 0.9, 1.0)
@@ -43,6 +47,7 @@ class Study:
     fanouts: tuple[int, ...] = (10, 10)
     cache_kib: int = 256
     device: str = "cpu"
+    place: Place = "device"  # of the features; those in the host's memory are fetched ahead
 
     def make_graph(self) -> Graph:
         """The graph, read or generated. Raises `UserError`."""
@@ -55,7 +60,7 @@ class Study:
             raise UserError(
                 f"{self.nodes} nodes of degree {self.degree:g}: two nodes and a degree above 0 are the least"
             )
-        given = Nodes(features=self.features)
+        given = Nodes(features=self.features, spread=self.spread)
         if self.graph == "rmat":
             return GENERATORS["rmat"](scale=round(math.log2(self.nodes)), degree=self.degree, given=given)
         if self.graph == "ba":
@@ -66,11 +71,15 @@ class Study:
 
 @record
 class Studied:
-    """The results of a study, those of the pairs first, and the file that keeps them."""
+    """The results of a study, those of the pairs first, and the file that keeps them.
+
+    `recorded` says when and with what a recording was made; it is empty for what was measured here.
+    """
 
     study: Study
     results: tuple[Result, ...]
     path: Path
+    recorded: str = ""
 
 
 def make_study(options: Mapping[str, object]) -> Study:
@@ -91,7 +100,14 @@ def run_study(study: Study, path: Path, report: Callable[[str], None] | None = N
         raise UserError(f"no method {study.communities!r} finds communities; there are: {', '.join(METHODS)}")
     if study.seeds < 1:
         raise UserError(f"--seeds {study.seeds}: one seed is the least")
-    training = Training(model=study.model, epochs=study.epochs, patience=study.patience, device=study.device)
+    training = Training(
+        model=study.model,
+        epochs=study.epochs,
+        patience=study.patience,
+        device=study.device,
+        features=study.place,
+        prefetch=AHEAD if study.place == "host" else 0,
+    )
     training.check()
     like = Policy(batch=study.batch, fanouts=study.fanouts)
     policies = list_policies(study.mix, study.p, range(study.seeds), study.baselines, like)
@@ -105,6 +121,19 @@ def run_study(study: Study, path: Path, report: Callable[[str], None] | None = N
         )
     found = sweep(prepared, policies, training, path, cache, report)
     return Studied(study=study, results=tuple(found), path=path)
+
+
+def read_recorded() -> Studied:
+    """The study that was recorded and comes with the package. Raises `Unavailable` if a package is missing."""
+    try:
+        from workbench.graphs.sweep import read_rows
+    except ImportError as error:  # torch
+        raise Unavailable(f"mini-batches need {error.name}: {HOW_TO_GET}") from None
+    rows = list(read_rows(RECORDED))
+    versions = dict(rows[0].versions)
+    study = Study(cache_kib=rows[0].cache.capacity_bytes >> 10 if rows[0].cache else Study().cache_kib)
+    said = f"recorded on {versions['date'][:10]} with torch {versions['torch']}"
+    return Studied(study=study, results=tuple(row.result for row in rows), path=RECORDED, recorded=said)
 
 
 def prepare(study: Study) -> Relabelled:

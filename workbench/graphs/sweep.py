@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import fcntl
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,11 +27,14 @@ BASELINES: tuple[PolicyName, ...] = ("uniform", "norand", "labor", "cluster-gcn"
 
 @record
 class Row:
-    """A result under its key. `versions` has its date, torch, and what else the caller says of the machine."""
+    """A result under its key. `versions` has its date, torch, and what else the caller says of the machine; `cache` is
+    the model that counted its hits.
+    """
 
     key: str
     result: Result
     versions: tuple[tuple[str, str], ...] = ()
+    cache: CacheModel | None = None
 
 
 @record
@@ -98,7 +102,7 @@ def sweep(
             done[point.key] = train(prepared, policy, training, cache, measured=measured)
             date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             versions = (("date", date), ("torch", str(torch.__version__)), *machine)
-            _append(path, Row(key=point.key, result=done[point.key], versions=versions))
+            append_row(path, Row(key=point.key, result=done[point.key], versions=versions, cache=cache))
         found.append(done[point.key])
     return found
 
@@ -128,10 +132,13 @@ def read_rows(path: Path) -> Iterator[Row]:
             raise UserError(f"{path}:{number}: no result of a sweep ({error}); move the file away") from None
 
 
-def _append(path: Path, row: Row) -> None:
+def append_row(path: Path, row: Row) -> None:
+    """Add a line; several processes may do so at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = path.read_bytes() if path.exists() else b""
-    if text and not text.endswith(b"\n"):  # what was cut off goes
-        path.write_bytes(text[: text.rfind(b"\n") + 1])
-    with path.open("a", encoding="utf-8") as file:
-        file.write(dumps(row) + "\n")
+    with path.open("ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        if text and not text.endswith(b"\n"):  # what was cut off goes
+            file.truncate(text.rfind(b"\n") + 1)
+        file.write(dumps(row).encode() + b"\n")

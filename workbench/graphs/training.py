@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,11 +14,12 @@ import torch
 from torch import nn
 
 from workbench.errors import UserError
-from workbench.graphs.batches import Batch, MiniBatches, Policy
+from workbench.graphs.batches import MiniBatches, Policy
 from workbench.graphs.communities import Relabelled
-from workbench.graphs.device.batches import DeviceBatch, DeviceMiniBatches
+from workbench.graphs.device.batches import DeviceMiniBatches
+from workbench.graphs.device.pipeline import Feed, Stopwatch
 from workbench.graphs.graph import Graph
-from workbench.graphs.loaders import Tensors, to_tensors
+from workbench.graphs.loaders import Tensors
 from workbench.graphs.locality import CacheModel, EpochLocality, measure_batches, summarise
 from workbench.graphs.models import MODELS, GraphModel, ModelName
 from workbench.records import record
@@ -34,7 +36,8 @@ class Training:
     epochs (0: never stop early). 0 epochs measure the locality only. Batches are drawn by torch on `device`
     (sampler="device") or by numpy on the host; "auto" is the device where that is a CUDA GPU.
     Features lie on the device, or in the host's memory, as those of a graph that is larger than the device's: then the
-    rows of each batch are gathered there and copied.
+    rows of each batch are gathered there and copied. `prefetch` batches are drawn ahead, and the rows of as many are
+    fetched ahead, in threads of their own; 0: one thing after the other.
     """
 
     model: ModelName = "sage"
@@ -47,6 +50,7 @@ class Training:
     device: str = "cpu"
     sampler: Sampler = dataclasses.field(default="auto", metadata=LATER)
     features: Place = dataclasses.field(default="device", metadata=LATER)
+    prefetch: int = dataclasses.field(default=0, metadata=LATER)
 
     def check(self) -> None:
         """Raise `UserError` for a value that cannot be used."""
@@ -56,9 +60,25 @@ class Training:
             raise UserError(f"no sampler {self.sampler!r}; there are: {', '.join(get_args(Sampler))}")
         if self.features not in get_args(Place):
             raise UserError(f"features lie on the {' or the '.join(get_args(Place))}, not {self.features!r}")
-        for name, least in (("hidden", 1), ("heads", 1), ("epochs", 0), ("patience", 0), ("learning_rate", 0)):
+        leasts = {"hidden": 1, "heads": 1, "epochs": 0, "patience": 0, "prefetch": 0, "learning_rate": 0}
+        for name, least in leasts.items():
             if getattr(self, name) < least:
                 raise UserError(f"{name}={getattr(self, name)}: it must be at least {least}")
+
+
+@record
+class Parts:
+    """Seconds of an epoch by part, each measured by itself; those of batches that are made ahead run side by side.
+
+    Drawing batches; the host that gathers rows in its memory, if features lie there; the device that copies or gathers
+    them; the steps of the optimizer, on the device. `rows` of features were fetched.
+    """
+
+    draw_s: float
+    gather_s: float
+    copy_s: float
+    step_s: float
+    rows: float
 
 
 @record
@@ -88,6 +108,7 @@ class Result:
     curve: tuple[float, ...] = ()
     elapsed_s: tuple[float, ...] = ()
     sampler: Literal["device", "host"] = "host"
+    parts: Parts | None = None  # medians over epochs
 
     def reached(self, accuracy: float) -> tuple[int, float] | None:
         """(epoch, seconds with preprocessing) at which validation first had this accuracy, or None."""
@@ -168,6 +189,7 @@ class _Run:
             torch.from_numpy(np.ascontiguousarray(array)).to(device)
             for array in (graph.labels, graph.indptr, graph.indices.astype(np.int64))
         )
+        self.feed = Feed(batches, self.features, self.labels, training.prefetch)
         self.model = GraphModel(
             training.model,
             graph.features.shape[1],
@@ -181,7 +203,7 @@ class _Run:
 
     def measure(self, found: Result, report: Report | None) -> Result:
         """Train to the end and return the result with times and accuracies."""
-        epochs: list[tuple[float, float]] = []
+        epochs: list[tuple[float, Parts]] = []
         scores: list[tuple[float, float]] = []
         best = 0
         for number in range(self.training.epochs):
@@ -195,7 +217,8 @@ class _Run:
         return dataclasses.replace(
             found,
             epoch_s=statistics.median(total for total, _ in epochs),
-            sample_s=statistics.median(drawing for _, drawing in epochs),
+            sample_s=statistics.median(parts.draw_s for _, parts in epochs),
+            parts=_take_medians([parts for _, parts in epochs]),
             val=scores[best][0],
             test=scores[best][1],
             best_epoch=best + 1,
@@ -203,19 +226,28 @@ class _Run:
             elapsed_s=tuple(float(one) for one in np.cumsum([total for total, _ in epochs])),
         )
 
-    def run_epoch(self, number: int) -> tuple[float, float]:
-        """(seconds of the epoch, of them drawing batches); on a GPU until its work is done."""
+    def run_epoch(self, number: int) -> tuple[float, Parts]:
+        """(seconds of the epoch, those of its parts); on a GPU until its work is done."""
         self.model.train()
-        watch = _Stopwatch(self.device if isinstance(self.batches, DeviceMiniBatches) else torch.device("cpu"))
+        stepping, rows = Stopwatch(self.device), 0
         start = self._now()
-        batches: Iterator[Batch | DeviceBatch] = iter(self.batches.epoch(number))
-        while True:
-            with watch:
-                batch = next(batches, None)
-            if batch is None:
-                break
-            self.step(to_tensors(batch, self.features, self.labels))
-        return self._now() - start, watch.seconds()
+        batches, watches = self.feed.epoch(number)
+        for batch in batches:
+            with stepping:
+                self.step(batch)
+            rows += len(batch.features)
+        total = self._now() - start
+        return total, Parts(
+            draw_s=watches.drawing.seconds(),
+            gather_s=watches.gathering.seconds(),
+            copy_s=watches.copying.seconds(),
+            step_s=stepping.seconds(),
+            rows=rows,
+        )
+
+    @functools.cached_property
+    def _everything(self) -> torch.Tensor:
+        return self.features.to(self.device)
 
     def step(self, batch: Tensors) -> None:
         """One step of the optimizer."""
@@ -230,38 +262,15 @@ class _Run:
         return time.perf_counter()
 
     def evaluate(self) -> tuple[float, float]:
-        """(validation accuracy, test accuracy) over all neighbours, 0 to 1."""
-        chosen = self.model.predict_all(self.features.to(self.device), self.indptr, self.indices).argmax(dim=1)
+        """(validation accuracy, test accuracy) over all neighbours, 0 to 1, of features on the device: not timed."""
+        chosen = self.model.predict_all(self._everything, self.indptr, self.indices).argmax(dim=1)
         right = (chosen == self.labels).cpu().numpy()
         return _accuracy(right, self.graph, "val"), _accuracy(right, self.graph, "test")
 
 
-class _Stopwatch:
-    """Adds up the time of blocks. On a GPU by events, so that the host need not wait for work that came before."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._marks: list[float] = []
-        self._events: list[torch.cuda.Event] = []
-
-    def __enter__(self) -> None:
-        self._mark()
-
-    def __exit__(self, *_: object) -> None:
-        self._mark()
-
-    def _mark(self) -> None:
-        if self.device.type == "cuda":
-            self._events.append(torch.cuda.Event(enable_timing=True))
-            self._events[-1].record(torch.cuda.current_stream(self.device))
-        else:
-            self._marks.append(time.perf_counter())
-
-    def seconds(self) -> float:
-        """The time of all blocks; on a GPU after its work is done."""
-        spans = zip(self._events[::2], self._events[1::2], strict=True)
-        passed: float = sum(begin.elapsed_time(end) for begin, end in spans) / 1e3
-        return passed + sum(self._marks[1::2]) - sum(self._marks[::2])
+def _take_medians(parts: Sequence[Parts]) -> Parts:
+    names = [one.name for one in dataclasses.fields(Parts)]
+    return Parts(**{name: statistics.median(getattr(one, name) for one in parts) for name in names})
 
 
 def _accuracy(right: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], graph: Graph, mask: str) -> float:

@@ -282,10 +282,13 @@ def show_lessons(arguments: Namespace, cell: str | None, state: Notebook) -> obj
 
 
 def run_minibatches(arguments: Namespace, report: Callable[[str], None] | None = None) -> tuple[MimeBundle, Path]:
-    """Measure a study of mini-batches: (its heat maps, the file of its results)."""
-    from workbench.graphs.study import make_study, run_study
+    """Measure a study of mini-batches, or take the recorded one: (its heat maps, the file of its results)."""
+    from workbench.graphs.study import make_study, read_recorded, run_study
     from workbench.views.plots.knob_map import draw_knobs
 
+    if arguments.recorded:
+        recorded = read_recorded()
+        return draw_knobs(recorded), recorded.path
     study = make_study(vars(arguments))
     beside = sessions_root() / "minibatch" / f"{Path(study.graph).name}.jsonl"
     studied = run_study(study, Path(arguments.rows) if arguments.rows else beside, report)

@@ -170,10 +170,11 @@ MINIBATCH = (  # names and defaults are those of workbench.graphs.study.Study
     Argument(flags=("--nodes",), parse=int, about="nodes of a generated graph (default 12000)"),
     Argument(flags=("--degree",), parse=float, about="mean degree of a generated graph (default 14)"),
     Argument(flags=("--features",), parse=int, about="features of a node of a generated graph (default 64)"),
+    Argument(flags=("--spread",), parse=float, about="noise of its features over the spread of classes (default 4)"),
     Argument(
         flags=("--communities",),
-        choices=("louvain", "label_propagation", "rabbit", "given"),
-        about="how they are found (default louvain); given: those of the graph",
+        choices=("louvain", "label_propagation", "parallel_louvain", "rabbit", "given"),
+        about="how they are found (default louvain; parallel_louvain uses a GPU); given: those of the graph",
     ),
     Argument(flags=("--batch",), parse=int, about="roots of a mini-batch (default 512)"),
     Argument(
@@ -181,6 +182,16 @@ MINIBATCH = (  # names and defaults are those of workbench.graphs.study.Study
     ),
     Argument(flags=("--cache-kib",), parse=int, about="size of the modelled cache in KiB (default 256)"),
     Argument(flags=("--device",), about="torch's device for training (default cpu)"),
+    Argument(
+        flags=("--place",),
+        choices=("device", "host"),
+        about="where features lie (default device); host: in the host's memory, as those that a GPU cannot hold",
+    ),
+    Argument(
+        flags=("--recorded",),
+        action="store_true",
+        about="show the maps that were recorded and come with the package; other options change nothing",
+    ),
     Argument(
         flags=("--rows",),
         metavar="FILE",

@@ -91,10 +91,10 @@ def draw_knobs(studied: Studied) -> MimeBundle:
     panels = [panel for knob in KNOBS if (panel := _make_panel(knob, pairs, columns, rows)) is not None]
     first = studied.results[0]
     seeds = len({result.policy.seed for result in studied.results})
-    title = f"{first.graph}, {first.training.model}, {first.training.epochs} epochs on {first.device}: mix and p"
-    note = (
-        f"mean of {seeds} seed{'s' * (seeds > 1)}; cache of {studied.study.cache_kib} KiB; the full colour is the best"
-    )
+    place = ", features in the host's memory" * (first.training.features == "host")
+    title = f"{first.graph}, {first.training.model}, {first.training.epochs} epochs on {first.device}{place}: mix and p"
+    notes = [f"mean of {seeds} seed{'s' * (seeds > 1)}", f"cache of {studied.study.cache_kib} KiB"]
+    note = "; ".join([*notes, *([studied.recorded] if studied.recorded else []), "the full colour is the best"])
     text, page = _table(studied.results, f"{title}; {note}")
     labels = [f"{value:g}" for value in columns], [f"{value:g}" for value in rows]
     described = "; ".join(
