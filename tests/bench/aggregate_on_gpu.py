@@ -1,7 +1,7 @@
 """The aggregation over compressed rows against torch and PyTorch Geometric, as called, on an H100 or H200.
 
     python tests/bench/aggregate_on_gpu.py --out results.json [--graphs 10] [--columns 128] [--limit-s 500]
-    python tests/bench/aggregate_on_gpu.py --make FILE           (writes the graphs with no GPU; --cases FILE reads them)
+    python tests/bench/aggregate_on_gpu.py --make FILE             (writes the graphs; --cases FILE reads them)
     python tests/bench/aggregate_on_gpu.py --dry-run             (small graphs on the emulator: no GPU, no times)
 
 Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3) and its rows are those of a mini-batch,
