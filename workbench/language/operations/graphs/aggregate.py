@@ -22,8 +22,8 @@ OPS = ("sum", "mean", "max")
 ROWS = Setting(
     name="rows",
     values=(1, 2, 4, 8, 16, 32),
-    reason="rows of the result that a CTA has",
-    meaning="a CTA has {values} rows of the result",
+    reason="rows of the result that a CTA has at a time",
+    meaning="a CTA has {values} rows of the result at a time",
 )
 THREADS_PER_ROW = Setting(
     name="threads_per_row",
