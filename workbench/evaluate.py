@@ -26,6 +26,8 @@ from workbench.records import (
     record,
 )
 
+QUICK = "quick trial: each case was checked once, and the kernels were timed alone; the whole verdict comes with test"
+
 # In a disturbed run, a speed-up counts as real only if its interval lies beyond this ratio (inferred: another
 # process on the device can take up to half of it).
 DISTURBED = 1.5
@@ -75,6 +77,7 @@ def judge(job: Job, outcome: Outcome, parent: Trial | None) -> Verdict:
         recorded_speedup=_recorded_speedup(before, recorded),
         disturbed=disturbed,
         doubts=(
+            *((QUICK,) if outcome.quick else ()),
             *integrity.task_doubts(job.facts.degeneracies),
             *coverage.unreached_numbers(job.facts, outcome),
             *dict.fromkeys(check.doubt for check in outcome.checks if check.doubt),

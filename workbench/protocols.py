@@ -106,6 +106,7 @@ class Executor(Protocol):
     name: str
     full_size: bool = False  # runs the sizes of the problem file with a GPU's limits; else the emulated sizes
     times_rivals: bool = False  # times the parent version in turns with the candidate
+    runs_quick: bool = False  # heeds `Job.quick`, and runs several such jobs at a time from several threads
     default_arch: str = "sm_80"  # for a session without an arch
     auto_rank: int = 0  # `executors.choose("auto")` takes the available one with the highest rank; 0 = never
 

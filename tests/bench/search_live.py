@@ -3,50 +3,73 @@ over torch eager.
 
     python tests/bench/search_live.py PROBLEM... --out $OUT/search.jsonl [--strategies tree,random/none,bayes/none]
         [--seeds 3] [--trials 20] [--executor auto] [--precision tf32] [--search-s 100] [--limit-s 1500] [--per-gpu 3]
+        [--shared FOLDER]
     python tests/bench/search_live.py relu --executor replay --trials 5 --seeds 1      (recorded times, no GPU)
     python tests/bench/search_live.py --table FILE.jsonl
 
 A problem is a name of the package or a file, such as those of tests/bench/problems or of a checkout of KernelBench. The
 planner's first choice is measured first, and every search starts from it. NAME/none is a strategy without priors. A row
 per search goes to --out as it is made; a file of rows is continued. Each row has the device, versions and the date.
-`first_s` and `best_s` are the kernels' times by the session's verdicts. The best version is measured again at the end,
-in one run with torch eager and torch.compile: `again` has the kernels' times and those of whole calls of all three (by
-`Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that verdict by phase. With --per-gpu N, N
-searches at a time run on each GPU in processes of their own; those on one GPU take turns at timing.
+`first_s` and `best_s` are the kernels' times by the session's whole verdicts. The best version is measured again at the
+end, in one run with torch eager and torch.compile: `again` has the kernels' times and those of whole calls of all three
+(by `Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that verdict by phase. With --per-gpu N, N
+problems at a time are searched on each GPU in processes of their own; those on one GPU take turns at timing.
+
+With --shared, the outcome of a program that an earlier search for the same problem ran on the same kind of GPU is taken
+from that folder (shared_outcomes.py), the verdict at the end too: `shared` counts such trials. A search that --limit-s
+cuts short is not written; the same command runs it again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import math
+import multiprocessing
 import os
-import queue
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from shared_outcomes import SharedOutcomes, share_outcomes
+
 from workbench import problems
 from workbench.analysis.call_times import time_columns
 from workbench.errors import WorkbenchError
 from workbench.policies.search import SearchTree
 from workbench.records.search import SearchBudget
 from workbench.session import Session
+from workbench.session.searching.prefetching import CORES
 
 Json = dict[str, Any]
 REASON = 120  # characters
 LEAST_S = 40.0  # no search begins with less time left
+VERDICTS_S = 25.0  # that the first and the last verdict may take
 
 
-def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.Namespace, seconds: float) -> Json:
+def name_problem(problem: str) -> str:
+    """The name of a problem in rows; of a file of KernelBench with its level."""
+    path = Path(problem)
+    return f"{path.parent.name}_{path.stem}" if path.parent.name.startswith("level") else path.stem
+
+
+def search_problem(
+    problem: str,
+    strategy: str,
+    seed: int,
+    arguments: argparse.Namespace,
+    seconds: float,
+    shared: SharedOutcomes | None = None,
+) -> Json:
     """The row of one search, which takes so many seconds at most, besides the first and the last verdict."""
     loaded = problems.load(problem, precision=arguments.precision)
     with (
@@ -63,7 +86,7 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
         verdict = session.version(first.number).trials[-1].verdict
         first_verdict_s = time.perf_counter() - start
         budget = SearchBudget(trials=arguments.trials, seconds=seconds)
-        tree = session.search(name, budget, seed=seed, priors=kind != "none")
+        tree = session.search(name, budget, seed=seed, priors=kind != "none", workers=arguments.workers)
         best = tree.best.result if tree.best is not None else None
         searched_s = time.perf_counter() - start
         times = [one for one in (verdict.time_s, best.time_s if best is not None else None) if one]
@@ -83,12 +106,14 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
             }
         last = session.version(chosen).trials[-1].outcome
         return {
-            "problem": Path(problem).stem,
+            "problem": name_problem(problem),
             "precision": arguments.precision,
             "strategy": strategy,
             "seed": seed,
             "budget": arguments.trials,
             "trials": tree.trials,
+            "stopped": tree.stopped,
+            "shared": count_shared(session, tree, shared),
             "screened": tree.screened,
             "failed": sum(tree.nodes[number].failed for number in tree.tried),
             "untimed": count_reasons(tree),
@@ -113,6 +138,13 @@ def search_problem(problem: str, strategy: str, seed: int, arguments: argparse.N
         }
 
 
+def count_shared(session: Session, tree: SearchTree, shared: SharedOutcomes | None) -> int:
+    """The trials whose outcome an earlier search had."""
+    results = [tree.nodes[number].result for number in tree.tried if not tree.nodes[number].is_given]
+    versions = [session.version(one.version) for one in results if one is not None and one.version and not one.screened]
+    return sum(shared is not None and one.proposal.candidate.source in shared.sources for one in versions)
+
+
 def count_reasons(tree: SearchTree) -> Json:
     """Why candidates have no time, with their number: the first words of each reason."""
     results = [tree.nodes[number].result for number in tree.tried]
@@ -134,64 +166,70 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def list_searches(arguments: argparse.Namespace, out: Path) -> list[tuple[int, str, str]]:
-    """Seed, problem and strategy of the searches that the file does not hold."""
+    """Seed, problem and strategy of the searches that the file does not hold; those of a problem one after the other."""
     done = {(row["problem"], row["precision"], row["strategy"], row["seed"], row["budget"]) for row in read_rows(out)}
     return [
         (seed, problem, strategy)
-        for seed in range(arguments.from_seed, arguments.seeds)
         for problem in arguments.problems
+        for seed in range(arguments.from_seed, arguments.seeds)
         for strategy in arguments.strategies.split(",")
-        if (Path(problem).stem, arguments.precision, strategy, seed, arguments.trials) not in done
+        if (name_problem(problem), arguments.precision, strategy, seed, arguments.trials) not in done
     ]
 
 
-def measure(arguments: argparse.Namespace, out: Path) -> None:
-    """Search every problem by every strategy and seed that the file does not hold, until the time is up."""
-    start = time.monotonic()
-    for seed, problem, strategy in list_searches(arguments, out):
-        left = arguments.limit_s - (time.monotonic() - start)
-        if left < LEAST_S:
-            print("the time is up; the same command continues")
-            return
-        try:
-            row = search_problem(problem, strategy, seed, arguments, min(arguments.search_s, left / 2))
-        except WorkbenchError as error:
-            print(f"{problem}: {error}", flush=True)
-            with out.with_suffix(".failed").open("a") as file:
-                file.write(json.dumps({"problem": Path(problem).stem, "error": str(error)}) + "\n")
-            continue
-        with out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        gain = row["first_s"] / row["best_s"] if row["first_s"] and row["best_s"] else math.nan
-        print(f"{problem} {strategy} {seed}: {gain:.2f}x of the first, {row['wall_s']} s", flush=True)
+def measure(searches: Sequence[tuple[int, str, str]], arguments: argparse.Namespace, out: Path, end: float) -> None:
+    """Make the searches, until the clock says `end`."""
+    with share_outcomes(Path(arguments.shared)) if arguments.shared else contextlib.nullcontext() as shared:
+        for seed, problem, strategy in searches:
+            left = end - time.time()
+            if left < LEAST_S:
+                print("the time is up; the same command continues", flush=True)
+                return
+            seconds = min(arguments.search_s, left - VERDICTS_S)
+            try:
+                row = search_problem(problem, strategy, seed, arguments, seconds, shared)
+            except WorkbenchError as error:
+                print(f"{problem}: {error}", flush=True)
+                with out.with_suffix(".failed").open("a") as file:
+                    file.write(json.dumps({"problem": name_problem(problem), "error": str(error)}) + "\n")
+                continue
+            if "seconds" in row["stopped"] and seconds < arguments.search_s:
+                print(f"{problem} {strategy} {seed}: cut short after {row['trials']} trials", flush=True)
+                continue
+            with out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            gain = row["first_s"] / row["best_s"] if row["first_s"] and row["best_s"] else math.nan
+            said = (
+                f"{gain:.2f}x of the first, {row['trials']} trials ({row['shared']} shared), {row['screened']} screened"
+            )
+            print(f"{problem} {strategy} {seed}: {said}, {row['searched_s']} of {row['wall_s']} s", flush=True)
 
 
-def measure_side_by_side(arguments: argparse.Namespace, out: Path) -> None:
-    """Like `measure`, with so many searches at a time on each GPU, each in a process of its own."""
+def measure_side_by_side(arguments: argparse.Namespace, out: Path, end: float) -> None:
+    """Like `measure`, with so many problems at a time on each GPU; a process takes one after the other."""
     import torch
 
-    start = time.monotonic()
-    gpus: queue.Queue[int] = queue.Queue()
-    for gpu in list(range(torch.cuda.device_count())) * arguments.per_gpu:
-        gpus.put(gpu)
+    gpus = range(torch.cuda.device_count()) if arguments.executor in ("auto", "gpu") else range(1)
+    context = multiprocessing.get_context("spawn")
+    pools = [
+        ProcessPoolExecutor(arguments.per_gpu, mp_context=context, initializer=select_gpu, initargs=(gpu,))
+        for gpu in gpus or range(1)
+    ]
+    groups = itertools.groupby(list_searches(arguments, out), key=lambda search: search[1])
+    waiting = [
+        pools[number % len(pools)].submit(measure, list(searches), arguments, out, end)
+        for number, (_, searches) in enumerate(groups)
+    ]
+    for future in waiting:
+        if (error := future.exception()) is not None:
+            print(f"a process failed: {error!r}", flush=True)
+    for pool in pools:
+        pool.shutdown()
 
-    def run(search: tuple[int, str, str]) -> None:
-        seed, problem, strategy = search
-        gpu = gpus.get()
-        try:
-            left = arguments.limit_s - (time.monotonic() - start)
-            if left < LEAST_S:
-                return
-            same = ("--executor", arguments.executor, "--precision", arguments.precision, "--trials", arguments.trials)
-            mine = ("--from-seed", seed, "--seeds", seed + 1, "--strategies", strategy, "--out", out)
-            times = ("--limit-s", left, "--search-s", arguments.search_s)
-            command = [sys.executable, "-W", "ignore", __file__, problem, *map(str, same + mine + times)]
-            subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)}, check=False)
-        finally:
-            gpus.put(gpu)
 
-    with ThreadPoolExecutor(gpus.qsize()) as pool:
-        list(pool.map(run, list_searches(arguments, out)))
+def select_gpu(gpu: int) -> None:
+    """Let this process and those that it starts use one GPU."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
 
 
 def tabulate(rows: Sequence[Json]) -> str:
@@ -241,7 +279,9 @@ def main() -> None:
     parser.add_argument("--strategies", default="tree,random/none,bayes/none")
     parser.add_argument("--seeds", type=int, default=3, help="seeds below this one")
     parser.add_argument("--from-seed", type=int, default=0)
-    parser.add_argument("--per-gpu", type=int, metavar="N", help="so many searches at a time on each GPU")
+    parser.add_argument("--per-gpu", type=int, metavar="N", help="so many problems at a time on each GPU")
+    parser.add_argument("--workers", type=int, help="runs ahead in each search; by default as cores allow")
+    parser.add_argument("--shared", metavar="FOLDER", help="outcomes that searches share")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--executor", default="auto")
     parser.add_argument("--precision", default="declared")
@@ -250,9 +290,13 @@ def main() -> None:
     parser.add_argument("--out", default="search.jsonl")
     parser.add_argument("--table", metavar="FILE")
     arguments = parser.parse_args()
-    out = Path(arguments.table or arguments.out)
-    if not arguments.table:
-        (measure_side_by_side if arguments.per_gpu else measure)(arguments, out)
+    out, end = Path(arguments.table or arguments.out), time.time() + arguments.limit_s
+    if arguments.workers is None:
+        arguments.workers = max(1, len(os.sched_getaffinity(0)) // CORES // (arguments.per_gpu or 1) - 1)
+    if arguments.per_gpu and not arguments.table:
+        measure_side_by_side(arguments, out, end)
+    elif not arguments.table:
+        measure(list_searches(arguments, out), arguments, out, end)
     print(tabulate(read_rows(out)))
 
 

@@ -43,6 +43,8 @@ PROGRAMS = {  # name of the file -> program
     "pool_strip": f"pool(x, op=avg, window=size(3, 3), padding=1) {SM90} .schedule(strip)",
     "gather": f"gather(x, index, axis=1, layers=1) {SM80}",
     "aggregate": f"aggregate(x, indptr, indices, op=mean) {SM90} .rows(2) .split(4) .threads_per_row(32)",
+    "aggregate_merge_path": f"aggregate(x, indptr, indices, op=mean) {SM90} .rows(4) .merge_path(64)",
+    "aggregate_prefetch": f"aggregate(x, indptr, indices) {SM80} .prefetch()",
     "aggregate_weighted": f"aggregate(x, indptr, indices, weighted=1, empty=identity) {SM80} .split(2) "
     ".threads_per_row(16)",
     "sddmm": f"sddmm(q, k, indptr, indices) {SM90} .split(2) .unroll(2)",

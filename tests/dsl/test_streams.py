@@ -65,6 +65,7 @@ PROGRAMS = (
     "gather(x, index)",
     "gather(x, index, layers=1)",
     "aggregate(x, indptr, indices)",
+    "aggregate(x, indptr, indices) .merge_path(32)",
     "sddmm(q, k, indptr, indices)",
     "sddmm(q, k, indptr, indices, op=add)",
     "segment_softmax(x, indptr)",

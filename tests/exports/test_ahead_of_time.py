@@ -17,6 +17,16 @@ from running_exports import LINEAR
 from workbench.errors import UserError
 from workbench.session import Session
 
+PRODUCT = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(a, b)
+
+def get_inputs():
+    return [torch.randn(256, 128).bfloat16(), torch.randn(128, 512).bfloat16()]
+"""
 HIDE = """
 import sys
 class Hidden:
@@ -54,9 +64,9 @@ assert asked and all(isinstance(one, type(load.library[name])) for one in asked)
 """
 
 
-def write(folder: Path, problem: str) -> Path:
-    with Session.create(problem, root=folder / "sessions") as session:
-        version = session.generate(test=False)
+def write(folder: Path, problem: str, arch: str | None = None, program: str = "") -> Path:
+    with Session.create(problem, root=folder / "sessions", arch=arch) as session:
+        version = session.program(program, test=False) if program else session.generate(test=False)
         assert version is not None
         session.export(version.number, folder / "out", form="ahead-of-time")
     return folder / "out"
@@ -92,6 +102,20 @@ def test_a_library_is_built_and_found_from_python_and_from_cpp(problem: str, tmp
     assert made.returncode == 0, made.stderr[-2000:]
     assert run(folder, "./load", "./kernels.so", *names).stdout.split() == names
     assert run(folder, "./load", "./kernels.so", "none").returncode == 1
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    "settings", ["", ".schedule(cooperative) .streamk(yes) .mma(bf16)"], ids=["planned", "stream-k"]
+)
+def test_a_product_for_hopper_is_built_without_one(settings: str, tmp_path: Path) -> None:
+    (tmp_path / "problem.py").write_text(PRODUCT)
+    program = f"gemm(a, b) .arch(sm_90a) .tile(128, 128, 64) .cluster(2, 1) {settings}" if settings else ""
+    folder = write(tmp_path, str(tmp_path / "problem.py"), "sm_90a", program)
+    built = run(folder, sys.executable, "build.py", "sm_90a")
+    assert built.returncode == 0 and built.stdout.startswith("launch_gemm"), built.stderr[-2000:]
+    unknown = run(folder, sys.executable, "build.py", "sm_91a")
+    assert unknown.returncode == 1 and "build on a machine that has one" in unknown.stderr
 
 
 def test_a_version_that_launches_otherwise_is_refused(tmp_path: Path) -> None:

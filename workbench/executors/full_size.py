@@ -20,7 +20,7 @@ from workbench.toolchain.compiled import CompiledCache
 from workbench.wire import Json, from_plain
 
 CTAS = 4  # of each launch
-LAUNCH_LIMIT_S = 20.0  # for the CTAs of one launch
+LAUNCH_LIMIT_S = 20.0  # for the CTAs of one launch; less where the job has little time
 WALL_S = 60.0
 REPLY_BYTES = 256 << 20
 
@@ -60,7 +60,7 @@ class FullSizeRun:
             options = {
                 "mode": "emulator",
                 "sample": CTAS,
-                "limit_s": LAUNCH_LIMIT_S,
+                "limit_s": min(LAUNCH_LIMIT_S, self.job.wall_limit_s / 2),
                 "skip_repeats": True,
                 "sass": False,
             }

@@ -140,6 +140,11 @@ class Version:
     energy: Energy | None = field(default=None, metadata=LATER)  # without samples
 
     @property
+    def needs_verdict(self) -> bool:
+        """Whether nothing was tested yet, or only as a search tries a candidate (`Job.quick`): no ground to accept it."""
+        return not self.trials or self.trials[-1].outcome.quick
+
+    @property
     def standing(self) -> str:
         """accepted, rejected or accepted in part by the decision, else pending."""
         return self.decision.participle if self.decision is not None else "pending"

@@ -171,6 +171,8 @@ class Job:
     # when torch.compile of the reference is timed too: from the problem's second job in this process on, because
     # it takes seconds to compile; at once; or never
     compiled: TorchCompile = field(default="later", metadata=LATER)
+    # a trial of a search on a GPU: each case is checked once, and the candidate is timed alone in fewer rounds
+    quick: bool = field(default=False, metadata=LATER)
 
 
 @record
@@ -204,5 +206,6 @@ class Outcome:
     output_text: str = ""  # what the candidate printed, cut to a limit
     protections: tuple[str, ...] = ()  # sandbox layers that were active
     unprotected: tuple[str, ...] = field(default=(), metadata=LATER)  # layers that this machine does not have
+    quick: bool = field(default=False, metadata=LATER)  # of a quick job, so that it is no ground for a decision
     phases: tuple[tuple[str, float], ...] = ()  # seconds by phase: import, compile, emulate, check, ...
     versions: tuple[tuple[str, str], ...] = ()  # torch, cutlass dsl, driver, ...

@@ -1,4 +1,4 @@
-"""Accepts versions, whole or in part, rejects them, and undoes decisions."""
+"""Accepts versions, whole or in part, rejects them, and undoes decisions. Nothing is accepted on a quick trial."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDED_NOISE = 0.02  # recorded times that differ by less say nothing (inferre
 
 
 class Deciding:
-    """Decides about the versions of a log. A version without a trial is tested first."""
+    """Decides about the versions of a log. One that was not tested, or only by a search's quick trial, is tested first."""
 
     def __init__(self, testing: Testing, profiling: Profiling) -> None:
         self.testing, self.profiling = testing, profiling
@@ -47,7 +47,7 @@ class Deciding:
         whole = version
         if picked is not None:
             version = self._merge(version, picked)
-        if not version.trials:
+        if version.needs_verdict:
             self.testing.test(version.number)
             version = self.log.version(version.number)
         _check_acceptable(version, by=by, force=force)
@@ -126,6 +126,9 @@ class Deciding:
         A correct version whose order cannot be told without a GPU stays undecided: both are kept. Where the rule needs
         energies and one is unknown, a note says so, and the time decides.
         """
+        if version.needs_verdict:
+            self.testing.test(version.number)
+            version = self.log.version(version.number)
         verdict, base = version.trials[-1].verdict, self.log.baseline
         if not verdict.correct:
             return self.log.reject(version.number, verdict.failure.message if verdict.failure else "not correct")

@@ -52,7 +52,7 @@ def _finish_undecided(parts: Parts, by: str) -> None:
             continue
         if base is not None and version.trials and is_open(version.trials[-1].verdict):
             continue  # judged before, and both are kept
-        if not version.trials:
+        if version.needs_verdict:
             try:
                 parts.testing.test(version.number)
             except Unrecorded as missing:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from workbench.analysis import steadiness
@@ -45,7 +45,8 @@ class Run:
     `hold(shared=True)` against those that hold it alone (turns.py). The rival's first call is made beside the
     candidate's trials, or after them if the tensors are so large that they have to use the memory `in_turns`.
     `small` is another process of the candidate, with its folder: it makes the trials of the cases that are not timed,
-    while the candidate's process compiles for the timed one.
+    while the candidate's process compiles for the timed one. `begun` are the seeds of first trials that the candidate
+    makes already, by case and number.
     """
 
     def __init__(
@@ -61,11 +62,12 @@ class Run:
         hold: Hold = hold_nothing,
         busy_before: bool = True,
         in_turns: bool = False,
+        begun: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         self.in_turns = in_turns
         self.small = small
         self.small_is_done = small is None
-        self.sent: dict[tuple[str, int], int] = {}  # seeds of trials that were begun ahead, by case and number
+        self.sent = dict(begun or {})  # seeds of trials that were begun ahead, by case and number
         self.job, self.root, self.candidate, self.referee, self.rival = job, root, candidate, referee, rival
         self.look, self.hold, self.busy_before = look, hold, busy_before
         self.about: Json = {}  # the referee's device and versions
@@ -83,7 +85,7 @@ class Run:
         """Run trials and timing at every case. Stops at the first wrong result."""
         known = {case.name for case in self.job.facts.cases}
         timed = self.job.cases[-1]
-        if self.small is not None:
+        if self.small is not None and (timed, 0) not in self.sent:
             self._begin_trial(timed, 0, ahead=True)
         if self.job.timed_calls and timed in known and not self.in_turns:
             self._try_rival(timed)  # it compiles meanwhile
@@ -215,7 +217,9 @@ class Run:
         self._summarise(case, players, method)
 
     def _warm_up_contestants(self, case: str, model_seed: int) -> list[Contestant]:
-        players = [Contestant("candidate", self.candidate), Contestant("eager", self.referee)]
+        players = [Contestant("candidate", self.candidate)]
+        if not self.job.quick:
+            players.append(Contestant("eager", self.referee))
         if self.rival is not None:
             players.insert(1, Contestant("parent", self.rival))
         if self.compiles:
@@ -274,7 +278,7 @@ class Run:
     def _run_rounds(self, case: str, model_seed: int, players: list[Contestant], method: str) -> str:
         """Run all rounds with one method. Returns the reason if the method cannot be used, else ""."""
         rounds, size = self.shape
-        checked = min(KEPT_LARGE if is_large(self.job, case) else KEPT_TIMED, rounds * size)
+        checked = min(KEPT_LARGE if is_large(self.job, case) else KEPT_TIMED, rounds * size) * (not self.job.quick)
         kept = {divmod(n, size) for n in self.rng.sample(range(rounds * size), checked)}
         probes: list[float] = []
         for player in players:
@@ -338,7 +342,9 @@ class Run:
         return self._take_calls(player)
 
     def _take_calls(self, player: Contestant) -> str:
-        """Time a few calls as a model sees them. Returns the reason if that fails, else ""."""
+        """Time a few calls as a model sees them, unless the job is quick. Returns the reason if that fails, else ""."""
+        if self.job.quick:
+            return ""
         said = player.ask({"do": "call_times", "seed": draw_seed(), "count": self.calls})
         player.called += map(float, said.get("taken", ()))
         return str(said.get("error", ""))

@@ -1,13 +1,16 @@
 """Runs jobs on a CUDA device (see benchmark.py).
 
 The candidate runs in one confined process, its parent version in another. The reference, the checks and torch eager run
-in a third, trusted process.
+in a third, trusted process. Of a quick job (a search's trial) there may be several at a time: their candidates compile
+and make their first calls side by side, and take turns at the checks and at timing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from workbench.executors.gpu import telemetry
 from workbench.executors.gpu.benchmark import Run
 from workbench.executors.gpu.memory import check_fits, choose_folder, needs_turns
 from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no_gpu
-from workbench.executors.gpu.processes import RefereePool, WorkerProcess, process_ids
+from workbench.executors.gpu.processes import Begun, Candidates, RefereePool, WorkerProcess, process_ids
 from workbench.executors.gpu.rounds import RunResult
 from workbench.executors.gpu.turns import GpuTurns
 from workbench.executors.jobs.client import Server, server
@@ -24,28 +27,29 @@ from workbench.executors.jobs.folder import JobFolder, candidate_outcome, disk_l
 from workbench.executors.jobs.rpc import Ended, Gone
 from workbench.executors.wrong_result import wrong_result
 from workbench.protocols import PLAIN, Executor, RunContext
-from workbench.records import Event, Facts, Failure, Job, Outcome, Problem, record
+from workbench.records import Event, Facts, Failure, Job, Outcome, Problem
 from workbench.wire import Json, content_hash
 
 QUIET_S = 3.0  # NVML's utilisation covers less time, so after so many seconds it shows no run of ours
 ENDING_S = 10.0  # that a process may take to end after it closed its connection (inferred: under 1 s with a GPU)
 _POOL = RefereePool()
 _last_run = [float("-inf")]
+_at_work: set[Candidates] = set()  # whose processes are on a device or about to be
 
 
-@record
-class Candidates:
-    """The confined processes of a run: the candidate's, another one for `small` cases, the rival's."""
-
-    candidate: WorkerProcess
-    small: WorkerProcess | None
-    rival: WorkerProcess | None
-
-
-def _wait_for_device(context: RunContext) -> None:
-    """Wait until no other run of this process uses the device."""
+@contextlib.contextmanager
+def _hold_device(context: RunContext) -> Iterator[None]:
+    """Wait until no other run of this process has the referee, and have it. A run that is broken off ends it."""
     while not _POOL.lock.acquire(timeout=0.2):
         context.raise_if_stopped()
+    try:
+        yield
+    except BaseException:
+        _POOL.clear()
+        raise
+    finally:
+        _last_run[0] = time.monotonic()
+        _POOL.lock.release()
 
 
 class GpuExecutor(Executor):
@@ -54,6 +58,7 @@ class GpuExecutor(Executor):
     name = "gpu"
     full_size = True
     times_rivals = True
+    runs_quick = True
     default_arch = "sm_90a"
     auto_rank = 2
 
@@ -90,22 +95,16 @@ class GpuExecutor(Executor):
         return replace(outcome, phases=(*outcome.phases, ("total", time.perf_counter() - start)))
 
     def _run_in_folders(self, job: Job, context: RunContext, turns: GpuTurns) -> Outcome:
-        """Run with folders of its own, while no other run of this process does."""
+        """Run with folders of its own, while no other run of this process does, but for quick ones."""
         place = choose_folder([spec for case in job.facts.cases if case.name in job.cases for spec in case.outputs])
-        _wait_for_device(context)
-        try:
-            with (
-                JobFolder(place=place) as name,
-                JobFolder(place=place) as small,
-                JobFolder("cutegen-rival-") as other,
-            ):
-                context.progress(
-                    Event(kind="running", message="compiling, checking and timing on the GPU", fraction=0.1)
-                )
-                return self._run(job, Path(name), Path(small), Path(other), context, turns)
-        finally:
-            _last_run[0] = time.monotonic()
-            _POOL.lock.release()
+        with (
+            contextlib.nullcontext() if job.quick else _hold_device(context),
+            JobFolder(place=place) as name,
+            JobFolder(place=place) as small,
+            JobFolder("cutegen-rival-") as other,
+        ):
+            context.progress(Event(kind="running", message="compiling, checking and timing on the GPU", fraction=0.1))
+            return self._run(job, Path(name), Path(small), Path(other), context, turns)
 
     def _run(
         self, job: Job, folder: Path, small_folder: Path, other: Path, context: RunContext, turns: GpuTurns
@@ -125,26 +124,33 @@ class GpuExecutor(Executor):
         def start(folder: Path, job: Job) -> WorkerProcess:
             return WorkerProcess(workers, "candidate", prepare(folder, job), **limits)
 
-        candidate = start(folder, plain)
-        small = rival = None
+        ours = Candidates(start(folder, plain))
+        _at_work.add(ours)
         try:
             if any(case.name in job.cases[:-1] for case in job.facts.cases):
-                small = start(small_folder, plain)
+                ours.small = start(small_folder, plain)
             if job.rival is not None and job.timed_calls:
-                rival = start(other, replace(plain, candidate=job.rival))
-            return self._measure(job, workers, Candidates(candidate=candidate, small=small, rival=rival), turns)
-        except BaseException:
-            _POOL.clear()
-            raise
+                ours.rival = start(other, replace(plain, candidate=job.rival))
+            if not job.quick:
+                return self._measure(job, workers, ours, turns, {})
+            begun = ours.begin(job)
+            with _hold_device(context):
+                return self._measure(job, workers, ours, turns, begun)
         finally:
-            for process in (candidate, small, rival):
-                if process is not None:
-                    process.end()
+            _at_work.discard(ours)
+            for process in ours.list():
+                process.end()
 
-    def _measure(self, job: Job, workers: Server, processes: Candidates, turns: GpuTurns) -> Outcome:
+    def _measure(self, job: Job, workers: Server, processes: Candidates, turns: GpuTurns, begun: Begun) -> Outcome:
         start, stop = time.perf_counter(), turns.context.stop
         candidate, small, rival = processes.candidate, processes.small, processes.rival
-        look = telemetry.observer(turns.gpu, process_ids(workers), lambda: 2 + (rival is not None))
+
+        def count_contexts() -> int:
+            """Processes that may be on the device: the referee and the candidate with its rival, those of others."""
+            beside = [one.list() for one in tuple(_at_work) if one is not processes]
+            return 2 + (rival is not None) + sum(map(len, beside))
+
+        look = telemetry.observer(turns.gpu, process_ids(workers), count_contexts)
         referee = _POOL.get(workers, content_hash(job.problem), stop, turns.gpu.uuid)
         busy_before = time.monotonic() - _last_run[0] > QUIET_S
         run = Run(
@@ -158,6 +164,7 @@ class GpuExecutor(Executor):
             hold=turns.hold,
             busy_before=busy_before,
             in_turns=needs_turns(job, telemetry.memory_bytes()),
+            begun=begun,
         )
         run.result.notes += [telemetry.why_not()] if telemetry.why_not() else []
         lost = ""
@@ -212,6 +219,7 @@ def _fill(job: Job, outcome: Outcome, found: RunResult, about: Json, ran: float)
         failure=failure,
         checks=tuple(found.checks),
         versions=versions,
+        quick=job.quick,
         phases=(*outcome.phases, *found.phases.items(), ("candidate", ran)),
         timing=timings.get("candidate"),
         reference_timing=timings.get("eager"),

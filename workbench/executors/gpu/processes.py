@@ -8,13 +8,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from workbench.errors import Stopped, WorkerLost
 from workbench.executors.jobs.client import DISK_BYTES, Server
-from workbench.executors.jobs.rpc import LOOK_S, Ended, SocketChannel
+from workbench.executors.jobs.rpc import LOOK_S, Ended, SocketChannel, draw_seed
+from workbench.executors.jobs.trials import count_calls
+from workbench.records import Job
 
 REFEREE_BYTES = 64 << 30
 
@@ -78,6 +81,37 @@ class WorkerProcess:
         """Kill the process; returns when it is gone."""
         self.workers.cancel(self.number)
         self.channel.close()
+
+
+Begun = dict[tuple[str, int], int]  # the seeds of trials that a candidate makes already, by case and number
+
+
+@dataclass(slots=True, eq=False)
+class Candidates:
+    """The confined processes of a run: the candidate's, another one for `small` cases, the rival's."""
+
+    candidate: WorkerProcess
+    small: WorkerProcess | None = None
+    rival: WorkerProcess | None = None
+
+    def list(self) -> list[WorkerProcess]:
+        """All of them."""
+        return [one for one in (self.candidate, self.small, self.rival) if one is not None]
+
+    def begin(self, job: Job) -> Begun:
+        """Let each process of the candidate compile and make the calls of its first trial, and wait until it has done so
+        or has ended. The replies are not read. Raises `Stopped` if the run is stopped.
+        """
+        known = [name for name in job.cases if any(case.name == name for case in job.facts.cases)]
+        begun: Begun = {}
+        for case, seat in ((known[0], self.small), (job.cases[-1], self.candidate)):
+            if seat is not None:
+                begun[case, 0] = draw_seed()
+                calls = count_calls(job, case, 0)
+                seat.channel.send({"do": "trial", "case": case, "seed": begun[case, 0], "calls": calls})
+        for seat in self.list():
+            seat.channel.wait()
+        return begun
 
 
 class RefereePool:

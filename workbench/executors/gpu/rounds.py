@@ -59,10 +59,10 @@ class RunResult:
 def round_shape(job: Job, sample_s: float = 0.0) -> tuple[int, int]:
     """Rounds, and samples of each contestant in a round: at least `timed_calls` in all.
 
-    Where one sample of each contestant takes so long (`sample_s`) that these take more than MOST_TIMING_S, it is as
+    A quick job has LEAST_ROUNDS. Where one sample of each contestant takes so long (`sample_s`) that these take more than MOST_TIMING_S, it is as
     many as fit, and one in each of LEAST_ROUNDS at the least.
     """
-    rounds = max(min(ROUNDS, job.timed_calls), 1)
+    rounds = max(min(LEAST_ROUNDS if job.quick else ROUNDS, job.timed_calls), 1)
     size = -(-job.timed_calls // rounds)
     if sample_s * rounds * size > MOST_TIMING_S:
         rounds = min(rounds, LEAST_ROUNDS)

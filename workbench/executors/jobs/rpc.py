@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -77,6 +78,13 @@ class SocketChannel:
             self.last = self._receive()
             self.received += 1
         return self.last
+
+    def wait(self) -> None:
+        """Wait until the first reply that was not read is there, at least its beginning, or the process is gone."""
+        deadline = time.monotonic() + self.answer_limit_s
+        while time.monotonic() < deadline and not select.select([self.connection], [], [], LOOK_S)[0]:
+            if not self.alive():
+                return
 
     def call(self, request: Json) -> Json:
         """Send a request and wait for its reply."""

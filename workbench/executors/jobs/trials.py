@@ -133,10 +133,10 @@ def count_calls(job: Job, case: str, trial: int) -> int:
     """Calls of one instance in a trial on a GPU: two in the last one, so that what a call leaves is seen, unless the
     tensors of a call are large.
 
-    The referee holds those of both calls at once, in float64 too.
+    The referee holds those of both calls at once, in float64 too. A quick job has one call.
     """
     is_last = (case, trial) == (job.cases[-1], max(job.trials, 1) - 1)
-    return 2 if is_last and not is_large(job, case) else 1
+    return 2 if is_last and not job.quick and not is_large(job, case) else 1
 
 
 def is_large(job: Job, name: str) -> bool:

@@ -5,9 +5,11 @@ import math
 import torch
 
 from workbench.kernels.aggregate.kernel import launch_aggregate
+from workbench.kernels.aggregate.merge_path import launch_merge
 from workbench.kernels.host import (
     FLOAT_DTYPES,
     INDEX_DTYPES,
+    MAX_ELEMENTS,
     DynamicTensor,
     VectorTensor,
     call,
@@ -45,6 +47,53 @@ def count_heads(names: Static, weight, x, indices):
     return x.shape[1]
 
 
+def launch_rows(cfg: Static, x, indptr, indices, factors: Many, y, rows, columns, width, heads: Many):
+    """Launch the kernel whose groups of threads have a row each."""
+    call(
+        bind(launch_aggregate, cfg),
+        (x.dtype, indptr.dtype, indices.dtype, *(weight.dtype for weight in factors), width),
+        (
+            as_vectors(x, width),
+            DynamicTensor(indptr),
+            DynamicTensor(indices),
+            tuple(DynamicTensor(weight.view(-1)) for weight in factors),
+            as_vectors(y, width),
+            rows,
+            x.shape[0],
+            columns // width,
+            heads,
+        ),
+        (width,),
+    )
+
+
+def launch_items(cfg: Static, x, indptr, indices, factors: Many, y, rows, columns, width, heads: Many):
+    """Launch the kernels whose groups of threads have items of the merge path; sizes depend on shapes only."""
+    edges = indices.numel()
+    if rows + edges > MAX_ELEMENTS:
+        raise ValueError(f"{rows} rows and {edges} indices; this kernel supports at most {MAX_ELEMENTS} together")
+    ctas = -(-(rows + edges) // cfg.span)
+    parts = torch.empty(ctas * 2 * columns, dtype=torch.float32, device=x.device)
+    call(
+        bind(launch_merge, cfg),
+        (x.dtype, indptr.dtype, indices.dtype, *(weight.dtype for weight in factors), width),
+        (
+            as_vectors(x, width),
+            DynamicTensor(indptr),
+            DynamicTensor(indices),
+            tuple(DynamicTensor(weight.view(-1)) for weight in factors),
+            as_vectors(y, width),
+            as_vectors(parts, width),
+            rows,
+            edges,
+            x.shape[0],
+            columns // width,
+            heads,
+        ),
+        (width,),
+    )
+
+
 def aggregate(cfg: Static, names: Static, x, indptr, indices, weights: Many):
     """Return sum, mean or max of the rows x[indices[indptr[r] : indptr[r + 1]]] for each r, in the dtype of x.
 
@@ -72,20 +121,8 @@ def aggregate(cfg: Static, names: Static, x, indptr, indices, weights: Many):
         x.data_ptr() // x.element_size(),
     )
     factors = tuple(weight.detach().contiguous() for weight in weights)
-    call(
-        bind(launch_aggregate, cfg),
-        (x.dtype, indptr.dtype, indices.dtype, *(weight.dtype for weight in factors), width),
-        (
-            as_vectors(x, width),
-            DynamicTensor(indptr),
-            DynamicTensor(indices),
-            tuple(DynamicTensor(weight.view(-1)) for weight in factors),
-            as_vectors(y, width),
-            rows,
-            x.shape[0],
-            columns // width,
-            heads,
-        ),
-        (width,),
-    )
+    if cfg.items:
+        launch_items(cfg, x, indptr, indices, factors, y, rows, columns, width, heads)
+    else:
+        launch_rows(cfg, x, indptr, indices, factors, y, rows, columns, width, heads)
     return y

@@ -15,8 +15,8 @@ from workbench.structure.kernels.landscape_rows import problem_attributes
 
 
 @functools.lru_cache(maxsize=2)
-def fit_on_others(key: str) -> ProgramPriors | None:
-    """Priors from the recorded times of all problems but the one of this key; None without scikit-learn.
+def fit_on_others(key: str | None) -> ProgramPriors | None:
+    """Priors from the recorded times of all problems, but the one of this key; None without scikit-learn.
 
     The fit takes some 15 s.
     """
@@ -49,5 +49,7 @@ def fit_recorded(problem: Problem, facts: Facts) -> RecordedPriors | None:
     """Priors for a problem; None where its work is not known, or without scikit-learn."""
     if not any(one.case == "full" and one.least_bytes for one in facts.work):
         return None
-    fitted = fit_on_others(problem_key(problem))
+    key = problem_key(problem)
+    is_recorded = any(place.key == key for place in landscapes().values())
+    fitted = fit_on_others(key if is_recorded else None)  # one fit for all problems without a landscape
     return RecordedPriors(fitted, problem, facts) if fitted is not None else None

@@ -2,7 +2,10 @@
 
 Cheap before dear: where times are measured on a GPU, a candidate is compiled and judged on the emulator first. Only one
 that may beat the best, by the interval of its modelled time, goes to the GPU; what does not is screened out, with the
-reason, and costs no trial. Without a GPU the emulator's verdict is the trial.
+reason, and costs no trial. On the GPU it has a quick trial; if that is faster than the best, the whole verdict follows,
+whose result counts. Without a GPU the emulator's verdict is the trial.
+
+What is likely next is emulated meanwhile, and begun on the GPU if it may win. A wrong guess costs time only.
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from workbench import evaluate
 from workbench.analysis import devices
 from workbench.analysis.time_model import compare_times
 from workbench.errors import ProgramError, Unavailable, Unrecorded, UserError
-from workbench.executors.jobs.trials import SHRUNK
 from workbench.policies.search import Given, SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.profilers.energy import Counter
@@ -27,40 +30,62 @@ from workbench.session.profiling import Profiling
 from workbench.session.searching.candidates import find_version, read_candidate, write_candidate
 from workbench.session.searching.prefetching import Prefetching
 from workbench.session.searching.standing import settle
+from workbench.session.searching.trying import (
+    COMPILING,
+    QuickTesting,
+    Screening,
+    find_emulated,
+    shorten,
+    tells_nothing,
+)
 from workbench.session.testing import Testing
+from workbench.wire import content_hash
 
-COMPILING = ("source", "import", "compile")  # stages of a failure before anything ran
+UNTOLD = 2  # screenings in a row that told nothing, after which candidates go to the GPU at once (inferred)
 Ahead = Callable[[], Sequence[SearchCandidate]]  # the candidates that are likely next
 
 
-class Screening(Testing):
-    """Tests on the emulator at one small case, and runs a few CTAs at full size, which the time model needs.
+@dataclass(slots=True)
+class Guess:
+    """A candidate that is likely next, and how far it was run ahead."""
 
-    What passes is judged at all cases where it is timed.
-    """
-
-    def job(self, version: Version | None, *, want_sass: bool = False, rival: Version | None = None) -> Job:
-        """As `Testing.job`, with one case and one trial."""
-        return dataclasses.replace(super().job(version, want_sass=want_sass, rival=rival), cases=(SHRUNK,), trials=1)
+    job: Job  # of its screening
+    key: str  # of that job
+    is_done: bool = False  # on the GPU, or screened out
 
 
 class LiveEvaluator:
     """Judges candidates on the session's executor. What was run before a kill is not run again."""
 
-    def __init__(self, parts: Parts, profiling: Profiling, emulator: Prefetching, ahead: Ahead, aim: SearchAim) -> None:
-        """`emulator` holds the session's own executor where that measures on no GPU."""
+    def __init__(
+        self,
+        parts: Parts,
+        profiling: Profiling,
+        emulator: Prefetching,
+        gpu: Prefetching,
+        ahead: Ahead,
+        aim: SearchAim,
+    ) -> None:
+        """`gpu` holds the session's own executor. So does `emulator` where that measures on no GPU, or nothing can be
+        screened.
+        """
         self.log, self.deciding, self.profiling = parts.log, parts.deciding, profiling
-        self.emulator, self.ahead, self.aim = emulator, ahead, aim
-        self.screens = parts.testing.executor is not emulator.inner
-        self.cheap = (Screening if self.screens else Testing)(parts.log, emulator, parts.testing.context)
-        self.testing = parts.testing if self.screens else self.cheap
+        self.emulator, self.gpu, self.ahead, self.aim = emulator, gpu, ahead, aim
+        self.screens = gpu.inner is not emulator.inner
+        context = parts.testing.context
+        self.cheap = (Screening if self.screens else Testing)(parts.log, emulator, context)
+        self.quick = QuickTesting(parts.log, gpu, context) if gpu.runs_quick and aim == "time" else None
+        self.testing = parts.testing if self.screens or self.quick is not None else self.cheap
         self.emulated: dict[int, Outcome] = {}  # of versions that were measured before the search
+        self.guesses: list[Guess] = []
+        self.screens_now = self.screens
 
     def judge(self, candidate: SearchCandidate, tree: SearchTree, should_stop: ShouldStop) -> NodeResult:
         """The result of a candidate: its version, its verdict, and what both cost."""
         start, joules = time.perf_counter(), self._read_joules()
-        if self.emulator.workers:
-            self.emulator.run_ahead(map(self._job, self.ahead()))
+        self.screens_now = self.screens and not self._told_nothing(tree)
+        if self.emulator.workers or self.gpu.workers:
+            self._begin_ahead(tree)
         known = {version.number for version in self.log.versions}
         try:
             version = self._find_or_add(candidate, tree)
@@ -68,8 +93,8 @@ class LiveEvaluator:
             return NodeResult(
                 outcome="compile-error", message=_first_line(str(error)), seconds=time.perf_counter() - start
             )
-        reason = "" if not self.screens or self._is_tested(version) else self._screen(version, tree)
-        reason = reason or self._test(version)
+        reason = "" if not self.screens_now or self._is_tested(version) else self._screen(version, tree)
+        reason = reason or self._test(version, tree)
         version = self.log.version(version.number)
         found = describe_result(version, screened=reason)
         settle(self.deciding, version, found)
@@ -89,6 +114,9 @@ class LiveEvaluator:
         """A version of the session as a candidate, of the space's roots if it is one, with its result; one that this
         executor did not judge is tested.
         """
+        if self.screens and find_emulated(version) is None:  # what it is compared with, by the time model
+            job = self.cheap.job(version)
+            self.emulator.begin(content_hash(job), job)
         own = write_candidate(version.proposal.candidate, version.proposal.title)
         found = describe_result(self.log.version(version.number), screened=self._test(version))
         return next((one for one in roots if one.key == own.key), own), found
@@ -113,15 +141,28 @@ class LiveEvaluator:
         )
         return self.log.add_version(proposal)
 
-    def _test(self, version: Version) -> str:
-        """Test a version unless that was done; returns why nothing could be run, for an executor that replays."""
-        if not self._is_tested(version):
-            try:
+    def _test(self, version: Version, tree: SearchTree | None = None) -> str:
+        """Test a version unless that was done; returns why nothing could be run, for an executor that replays.
+
+        In a `tree` it has a quick trial first where the executor has such, and no other if the best of the tree is
+        faster.
+        """
+        try:
+            if not self._is_tested(version):
+                testing = self.testing if self.quick is None or tree is None else self.quick
+                testing.test(version.number)
+                version = self.log.version(version.number)
+            if version.needs_verdict and (tree is None or self._may_be_best(version, tree)):
                 self.testing.test(version.number)
-            except Unrecorded as missing:
-                return _first_line(str(missing))
+        except Unrecorded as missing:
+            return _first_line(str(missing))
         self._measure_energy(self.log.version(version.number))
         return ""
+
+    def _may_be_best(self, version: Version, tree: SearchTree) -> bool:
+        """Whether a version is faster than the best of the search by its last trial."""
+        found = describe_result(version)
+        return found.outcome == "passed" and found.time_s is not None and found.time_s < tree.best_s
 
     def _is_tested(self, version: Version) -> bool:
         """Whether this executor judged a version on the session's device."""
@@ -143,20 +184,27 @@ class LiveEvaluator:
 
     def _screen(self, version: Version, tree: SearchTree) -> str:
         """Judge a version without a GPU; returns why it need not go there, "" if it may win."""
-        trial = _find_emulated(version)
+        trial = find_emulated(version)
         if trial is None:
             trial = self.cheap.test(version.number)
-        if not trial.verdict.correct:
-            failure = trial.verdict.failure
+        rival, _ = self._find_best(tree)
+        old = self._emulate(rival) if rival is not None and trial.verdict.correct else None
+        return self._why_not(self.cheap.job(version), trial.outcome, trial.verdict, tree, old)
+
+    def _why_not(self, job: Job, outcome: Outcome, verdict: Verdict, tree: SearchTree, known: Outcome | None) -> str:
+        """Why a candidate need not go to the GPU, by its outcome on the emulator and that of the best, if it is `known`;
+        "" if it may win.
+        """
+        if not verdict.correct:
+            failure = verdict.failure
             if failure is not None and failure.stage == "limits":  # too slow or too large for the emulator only
                 return ""
             return f"on the emulator: {failure.message if failure is not None else 'not correct'}"
         rival, best_s = self._find_best(tree)
         if rival is None:
             return ""
-        job = self.cheap.job(version)
-        new = evaluate.estimate_outcome(job, trial.outcome)
-        old = evaluate.estimate_outcome(job, self._emulate(rival))
+        new = evaluate.estimate_outcome(job, outcome)
+        old = evaluate.estimate_outcome(job, known) if known is not None else None
         if new is not None and old is not None:
             most = compare_times(new, old).high
             return f"at most {most:.2f}x of v{rival.number}, by the time model" if most < 1 else ""
@@ -175,15 +223,68 @@ class LiveEvaluator:
         """A version's outcome on the emulator; one that was measured without being screened is run there once, which is
         no trial of it.
         """
-        trial = _find_emulated(version)
+        trial = find_emulated(version)
         if trial is not None:
             return trial.outcome
         if version.number not in self.emulated:
             self.emulated[version.number] = self.emulator.run(self.cheap.job(version), self.cheap.context)
         return self.emulated[version.number]
 
-    def _job(self, candidate: SearchCandidate) -> Job:
-        return dataclasses.replace(self.cheap.job(None), candidate=read_candidate(self.log, candidate))
+    # ---- ahead ------------------------------------------------------------------------------------------------------
+
+    def _begin_ahead(self, tree: SearchTree) -> None:
+        """Guess what is next, begin with it, and go on with it while the emulator or a quick trial is waited for."""
+        plain = self.cheap.job(None)
+        jobs = [dataclasses.replace(plain, candidate=read_candidate(self.log, one)) for one in self.ahead()]
+        self.guesses = [Guess(job, content_hash(job)) for job in jobs]
+        self._go_ahead(tree)
+        self.emulator.meanwhile = self.gpu.meanwhile = lambda: self._go_ahead(tree)
+
+    def _go_ahead(self, tree: SearchTree) -> None:
+        """Take each guess a step further, the likeliest first, as far as workers are free."""
+        for guess in self.guesses:
+            if guess.is_done:
+                continue
+            is_screened = False
+            if self.screens_now or self.quick is None:
+                if not self.emulator.begin(guess.key, guess.job):
+                    continue
+                outcome = self.emulator.find(guess.key)
+                if outcome is None or self.quick is None:
+                    continue
+                verdict = evaluate.judge(guess.job, outcome, None)
+                rival, _ = self._find_best(tree)
+                known = self._find_known(rival) if rival is not None else None
+                if rival is not None and known is None:
+                    continue
+                is_screened = verdict.correct
+                if self._why_not(guess.job, outcome, verdict, tree, known):
+                    guess.is_done = True
+                    continue
+            assert self.quick is not None
+            plain = dataclasses.replace(self.testing.job(None), candidate=guess.job.candidate)
+            job = shorten(plain, is_screened=is_screened)
+            guess.is_done = self.gpu.begin(content_hash(job), job)
+
+    def _find_known(self, rival: Version) -> Outcome | None:
+        """The outcome of the best version on the emulator, if it is known by now."""
+        trial = find_emulated(rival)
+        if trial is not None:
+            return trial.outcome
+        return self.emulated.get(rival.number) or self.emulator.find(content_hash(self.cheap.job(rival)))
+
+    def _told_nothing(self, tree: SearchTree) -> bool:
+        """Whether the last screenings of the search told nothing: such kernels take the emulator too long."""
+        found = []
+        for number in reversed(tree.tried):
+            result = tree.nodes[number].result
+            version = self.log.version(result.version) if result is not None and result.version is not None else None
+            trial = find_emulated(version) if version is not None else None
+            if trial is not None and trial.outcome.executor == self.emulator.name:
+                found.append(tells_nothing(trial.outcome))
+            if len(found) == UNTOLD:
+                break
+        return len(found) == UNTOLD and all(found)
 
     def _read_joules(self) -> float | None:
         """The energy counter of the GPU; None where there is none."""
@@ -228,11 +329,6 @@ def _find_fault(verdict: Verdict) -> str:
     if verdict.refused:
         return f"refused: {verdict.refused}"
     return f"suspect: {verdict.suspect[0]}" if verdict.suspect else ""
-
-
-def _find_emulated(version: Version) -> Trial | None:
-    """The last trial of a version that has launches at full size on the emulator, or failed there."""
-    return next((trial for trial in reversed(version.trials) if trial.outcome.timing is None), None)
 
 
 def _first_line(text: str) -> str:

@@ -23,7 +23,7 @@ from workbench.session.profiling import Profiling
 from workbench.session.searching.evaluator import LiveEvaluator
 from workbench.session.searching.guesses import guess_next
 from workbench.session.searching.models import ModelSpace
-from workbench.session.searching.prefetching import Prefetching, choose_workers
+from workbench.session.searching.prefetching import Prefetching, choose_on_gpu, choose_workers
 from workbench.session.searching.priors import SessionPriors
 from workbench.session.searching.programs import ProgramSpace
 from workbench.session.searching.standing import crown
@@ -47,7 +47,7 @@ class SearchRequest:
     constants: tuple[tuple[str, Scalar], ...] = (("priors", True),)
     options: Options = dataclasses.field(default_factory=dict)  # of the proposer
     fresh: bool = False  # begin anew, also where such a search is in the log
-    workers: int | None = None  # runs on the emulator beside the one that is waited for; None: as cores allow
+    workers: int | None = None  # runs beside the one that is waited for; None: as cores and memory allow
 
 
 def make_request(strategy: str, budget: SearchBudget | int | None, seed: int, how: Mapping[str, Any]) -> SearchRequest:
@@ -83,18 +83,24 @@ class Searching:
         strategy = load_strategy(request.strategy, **dict(request.constants))
         search, setup = self._find(request, strategy)
         space, log = self._make_space(setup, request.options), self._log_of(search)
-        inner = self._choose_emulator()
+        own, inner = self.parts.testing.executor, self._choose_emulator()
         stop = self.parts.testing.context.stop
         budget = request.budget or (SearchBudget(trials=TRIALS) if not log.events() else None)
         self._check_budget(budget, setup)
         self._running = space
         try:
-            with Prefetching(inner, choose_workers() if request.workers is None else request.workers) as emulator:
+            workers = choose_workers() if request.workers is None else request.workers
+            is_quick = own.runs_quick and setup.aim == "time"
+            on_gpu = choose_on_gpu(self.log.facts, self.log.device, workers) if is_quick else 0
+            with (
+                Prefetching(inner, 0 if is_quick and inner is own else workers) as emulator,
+                Prefetching(own, on_gpu) as gpu,
+            ):
 
                 def guess() -> list[SearchCandidate]:
-                    return guess_next(space, strategy, log.events(), emulator.workers)
+                    return guess_next(space, strategy, log.events(), max(emulator.workers, gpu.workers))
 
-                evaluator = LiveEvaluator(self.parts, self.profiling, emulator, guess, setup.aim)
+                evaluator = LiveEvaluator(self.parts, self.profiling, emulator, gpu, guess, setup.aim)
                 best = self.log.best
                 given = evaluator.judge_given(best, space.roots()) if best is not None else None
                 tree = run_search(

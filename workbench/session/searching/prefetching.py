@@ -1,25 +1,40 @@
-"""Emulates candidates ahead in worker processes, while another one is judged. An outcome does not depend on when."""
+"""Runs jobs of candidates ahead in worker processes, while another one is judged. What they give does not depend on
+when they ran.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooEarly
 
+import psutil
+
+from workbench.analysis import devices
 from workbench.protocols import PLAIN, Executor, RunContext
 from workbench.records import Event, Facts, Job, Outcome, Problem
 from workbench.wire import content_hash
 
-CORES = 3  # that one run on the emulator takes: reference, candidate and full size have a process each
-MOST = 4  # runs ahead
-POLL_S = 0.2
+CORES, HOST_BYTES = 2, 3 << 30  # that one run takes: compiling and emulating, small and at full size (inferred)
+MOST, MOST_ON_GPU = 12, 4  # runs ahead
+AHEAD_SHARE = 1 / 4  # of a GPU's memory that the tensors of what is run ahead may take (inferred)
+POLL_S = 0.1
 
 
 def choose_workers() -> int:
-    """How many runs fit beside the one that is waited for; 0 on a small machine."""
-    return max(0, min(MOST, (os.cpu_count() or 1) // CORES - 1))
+    """How many runs fit beside the one that is waited for, by cores and memory; 0 on a small machine."""
+    cores, memory = len(os.sched_getaffinity(0)) // CORES, int(psutil.virtual_memory().available) // HOST_BYTES
+    return max(0, min(MOST, cores - 1, memory - 1))
+
+
+def choose_on_gpu(facts: Facts, device: str, workers: int) -> int:
+    """How many of so many runs may be on the GPU: at most a third, and as its memory allows."""
+    least = max((work.least_bytes for work in facts.work if work.case == "full"), default=0)
+    fitting = int(AHEAD_SHARE * devices.find(device).memory_bytes / max(least, 1))
+    return max(0, min(MOST_ON_GPU, -(-workers // 3), fitting))
 
 
 class Prefetching(Executor):
@@ -28,10 +43,11 @@ class Prefetching(Executor):
     def __init__(self, inner: Executor, workers: int) -> None:
         self.inner, self.workers = inner, workers
         self.name, self.full_size, self.default_arch = inner.name, inner.full_size, inner.default_arch
-        self.times_rivals = False
+        self.times_rivals, self.runs_quick = False, inner.runs_quick
+        self.meanwhile: Callable[[], None] = lambda: None  # called now and then while a run is waited for
         self._stop = threading.Event()
         self._made: dict[str, Future[Outcome]] = {}
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="cutegen-ahead") if workers else None
+        self._pool = ThreadPoolExecutor(workers + 1, thread_name_prefix="cutegen-ahead") if workers else None
 
     def __enter__(self) -> Prefetching:
         return self
@@ -53,26 +69,36 @@ class Prefetching(Executor):
         """As the executor that it holds."""
         self.inner.admit(problem, facts, device)
 
-    def run_ahead(self, jobs: Iterable[Job]) -> None:
-        """Begin with jobs, the most likely first, as far as workers are free."""
-        if self._pool is None:
-            return
-        context = RunContext(stop=self._stop)
-        running = sum(not future.done() for future in self._made.values())
-        for job in jobs:
-            key = content_hash(job)
-            if key not in self._made and running < self.workers:
-                self._made[key] = self._pool.submit(self.inner.run, job, context)
-                running += 1
+    def begin(self, key: str, job: Job) -> bool:
+        """Begin with a job, whose content hash is `key`, if a worker is free. Returns whether it runs or has run."""
+        if key not in self._made:
+            if self._pool is None or sum(not future.done() for future in self._made.values()) >= self.workers:
+                return False
+            self._made[key] = self._pool.submit(self.inner.run, job, RunContext(stop=self._stop))
+        return True
+
+    def find(self, key: str) -> Outcome | None:
+        """The outcome of a job that was run ahead to its end; None for others."""
+        future = self._made.get(key)
+        done = future is not None and future.done() and not future.cancelled() and future.exception() is None
+        return future.result() if done and future is not None else None
 
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """The outcome that was made ahead, or is being made; else that of a run now."""
+        if self._pool is None:
+            return self.inner.run(job, context)
+        said: deque[Event] = deque()  # in the thread that runs it; views hear of it in this one
         future = self._made.pop(content_hash(job), None)
         if future is None:
-            return self.inner.run(job, context)
-        context.progress(Event(kind="running", message="emulating, begun ahead", fraction=0.1))
+            plain = RunContext(stop=context.stop, progress=said.append)
+            future = self._pool.submit(self.inner.run, job, plain)
+        else:
+            said.append(Event(kind="running", message="running, begun ahead", fraction=0.1))
         while True:
             context.raise_if_stopped()
+            self.meanwhile()
+            while said:
+                context.progress(said.popleft())
             try:
                 return future.result(POLL_S)
             except TooEarly:

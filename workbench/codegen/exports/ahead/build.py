@@ -15,6 +15,7 @@ if len(sys.argv) != 2 or not sys.argv[1].startswith("sm_"):
 os.environ["CUTE_DSL_ARCH"] = sys.argv[1]
 
 import cutlass
+import cutlass.utils
 import kernel
 import problem
 import torch
@@ -36,6 +37,37 @@ DTYPES = {
     torch.uint8: cutlass.Uint8,
     torch.bool: cutlass.Boolean,
 }
+
+
+SMS = {"sm_90": 132, "sm_100": 148, "sm_103": 148}  # of H100 SXM, H200 and GH200; B200; B300
+
+
+class NoStream:
+    """The current stream of a machine without a GPU."""
+
+    cuda_stream = 0
+
+    def synchronize(self):
+        """There is nothing to wait for."""
+
+
+class NoDevice:
+    """Clusters that are resident at once on a GPU of the architecture, at most; kernels are right with any number."""
+
+    def get_max_active_clusters(self, size, stream=None):
+        known = next((count for name, count in SMS.items() if sys.argv[1].rstrip("af") == name), None)
+        if known is None:
+            sys.exit(f"how many SMs a GPU of {sys.argv[1]} has is not known here: build on a machine that has one")
+        return known // size
+
+
+def ask_device():
+    """Make the kernels' questions answerable: by the GPU, or without one from the table."""
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")  # makes the context that CUDA asks in
+    else:
+        torch.cuda.current_stream = lambda device=None: NoStream()
+        cutlass.utils.HardwareInfo = NoDevice
 
 
 class Described:
@@ -67,6 +99,7 @@ def find_launches():
         if (function, key) not in found:
             found[function, key] = kernel.compile_launch(function, arguments, constants)
 
+    ask_device()
     kernel.call, kernel.from_dlpack = call, Described
     given = problem.get_init_inputs()
     with torch.device("meta"), torch.no_grad():

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.kernels.aggregate.config import AggregateConfig
-from workbench.language.ir import Rejection, Stage, number
-from workbench.language.operation import ARCH, MOST_THREADS, UNROLL, VECTOR, Operation, Setting, choice_argument, flag
+from workbench.language.ir import Rejection, Stage, number, setting
+from workbench.language.operation import (
+    ARCH,
+    MOST_THREADS,
+    UNROLL,
+    VECTOR,
+    Operation,
+    Setting,
+    choice_argument,
+    flag,
+    reject_settings,
+)
 
 OPS = ("sum", "mean", "max")
 ROWS = Setting(
     name="rows",
     values=(1, 2, 4, 8, 16, 32),
-    reason="rows of the result that a CTA has",
-    meaning="a CTA has {values} rows of the result",
+    reason="rows of the result that a CTA has at a time",
+    meaning="a CTA has {values} rows of the result at a time",
 )
 THREADS_PER_ROW = Setting(
     name="threads_per_row",
@@ -27,7 +37,20 @@ SPLIT = Setting(
     reason="groups of threads that share the neighbours of a row",
     meaning="{values} groups of threads share the neighbours of a row, and add their parts in a fixed order",
 )
-SETTINGS = (ARCH, ROWS, THREADS_PER_ROW, SPLIT, VECTOR, UNROLL)
+MERGE_PATH = Setting(
+    name="merge_path",
+    values=(32, 64, 128, 256),
+    reason="neighbours and ends of rows that a group of threads takes, whatever rows they belong to",
+    meaning="each group of threads takes {values} neighbours and ends of rows, whatever rows they belong to, so that "
+    "long rows are shared; a second kernel adds up the parts of rows that several CTAs have",
+)
+PREFETCH = Setting(
+    name="prefetch",
+    values=((),),
+    reason="it takes nothing: the indices of the next neighbours are loaded before the present vectors are used",
+    meaning="the indices of the next neighbours are loaded before the present vectors are used",
+)
+SETTINGS = (ARCH, ROWS, THREADS_PER_ROW, SPLIT, VECTOR, UNROLL, PREFETCH, MERGE_PATH)
 DEFAULTS = {"rows": 8, "threads_per_row": 32, "split": 1, "vector": 4, "unroll": 4}
 
 
@@ -40,6 +63,9 @@ def check(stage: Stage) -> list[Rejection]:
                 field="weighted", value="1", reason=f"op={named['op']} takes no weights", legal="with op=sum, or 0"
             )
         ]
+    if setting(stage, "merge_path") is not None:
+        more = reject_settings(stage, ("split", "prefetch"), "the merge path shares rows and loads all indices first")
+        return [*more, *check_threads(stage, DEFAULTS)]
     return check_threads(stage, DEFAULTS)
 
 
@@ -71,6 +97,8 @@ def config_of(stage: Stage) -> AggregateConfig:
         split=given["split"],
         vector=given["vector"],
         unroll=given["unroll"],
+        prefetch=setting(stage, "prefetch") is not None,
+        items=number(stage, "merge_path", 0),
     )
 
 

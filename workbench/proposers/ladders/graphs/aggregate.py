@@ -1,8 +1,10 @@
-"""The ladder of aggregate: 16-byte loads, several neighbours in flight per thread, then more threads for long rows.
+"""The ladder of aggregate: 16-byte loads, several neighbours in flight per thread, long rows shared by CTAs.
 
 The bytes that an H100 or H200 needs in flight on each SM are some 40 KB (bandwidth times latency over 132 SMs); at 2048
-threads with 4 loads of 16 bytes each there are 128 KB, so the first rung is bound by memory if x's rows are long enough
-for its threads. These rules are inferred.
+threads with 4 loads of 16 bytes each there are 128 KB, so a rung is bound by memory if its threads have even work. How
+even rows are is not known from shapes. With many indices the merge path comes first, which takes as long for one row as
+for many; with few, its second kernel would cost more than it saves. A table of rows larger than L2 is read again from
+DRAM at each use; columns in parts, one after the other, make it smaller. These rules are inferred.
 """
 
 from __future__ import annotations
@@ -14,15 +16,23 @@ from workbench.proposers.recognition.graph import python_expression
 from workbench.records import record
 
 CTA = 256  # threads
-LONG_ROW = 64  # neighbours in the mean from which on several groups share a row
+MOST_ROWS = 32  # of a CTA
+LONG_ROW = 64  # neighbours in the mean from which on rows are shared
+MANY = 1 << 19  # indices from which on the merge path comes first
 
 
 @record
 class Size:
-    """Columns of a row of x, and neighbours of a row of the result in the mean."""
+    """Columns of a row of x, indices, and rows of the result."""
 
     columns: int
-    neighbours: float
+    edges: int
+    rows: int
+
+    @property
+    def is_long(self) -> bool:
+        """Whether rows are long in the mean, or may be."""
+        return self.edges >= MANY or self.edges >= LONG_ROW * self.rows
 
 
 def find_size(context: Context) -> Size | None:
@@ -31,7 +41,7 @@ def find_size(context: Context) -> Size | None:
     x, indptr, indices = (known.get(role) for role in ("x", "indptr", "indices"))
     if x is None or indptr is None or indices is None:
         return None
-    return Size(columns=math.prod(x[1:]), neighbours=indices[0] / max(indptr[0] - 1, 1))
+    return Size(columns=math.prod(x[1:]), edges=indices[0], rows=max(indptr[0] - 1, 1))
 
 
 def known_shapes(context: Context) -> dict[str, tuple[int, ...]]:
@@ -53,37 +63,81 @@ def threads_of_row(columns: int, vector: int) -> int:
 
 def aggregate_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of aggregate."""
-    size, wide = find_size(context), context.wide
+    return rungs_of(find_size(context), context.wide)
+
+
+def rungs_of(size: Size | None, wide: int) -> tuple[Rung, ...]:
+    """The rungs of aggregate for a size, with `wide` elements in 16 bytes."""
     threads = threads_of_row(size.columns, wide) if size is not None else 32
 
-    def rung(title: str, reason: str, *, split: int = 1, unroll: int = 4, cta: int = CTA, need: str = "") -> Rung:
-        rows = max(cta // (threads * split), 1)
+    def rung(
+        title: str,
+        reason: str,
+        *,
+        cta: int = CTA,
+        parts: int = 1,
+        split: int = 1,
+        unroll: int = 4,
+        prefetch: bool = False,
+        items: int = 0,
+        need: str = "parallel",
+    ) -> Rung:
+        own = threads // parts
+        more = (*((put("prefetch"),) if prefetch else ()), *((put("merge_path", items),) if items else ()))
         settings = (
-            put("rows", rows),
-            put("threads_per_row", threads),
-            put("split", split),
+            put("rows", min(max(cta // (own * split), 1), MOST_ROWS)),
+            put("threads_per_row", own),
+            *(() if items else (put("split", split),)),
             put("vector", wide),
             put("unroll", unroll),
+            *more,
         )
         return Rung(settings=settings, title=title, reason=reason, need=need)
 
+    path = rung(
+        "even shares of neighbours and ends of rows",
+        "the merge path: a long row is shared by CTAs, short ones leave no thread idle; parts are added in order",
+        items=64,
+        need="",
+    )
     plain = rung(
         "four neighbours on the way per thread",
         "loads of 16 bytes, next to each other in a row of x; each waits for its index first, so four are on the way",
+        need="",
     )
-    shared = rung(
-        "four groups of threads per row",
-        "long rows end sooner; the groups' parts are added in a fixed order",
-        split=4,
-        need="parallel",
+    small = rung("CTAs of 64 threads", "a CTA ends with its longest row: fewer rows wait for it", cta=64)
+    ahead = rung(
+        "indices loaded ahead",
+        "a load waits for its index: the next indices come while the vectors are on the way",
+        cta=64,
+        unroll=8,
+        prefetch=True,
     )
-    first = (shared, plain) if size is not None and size.neighbours >= LONG_ROW else (plain, shared)
+    first = (path, plain, small, ahead) if size is not None and size.is_long else (plain, small, ahead, path)
+    tiled = (
+        rung(
+            "columns in two parts, one after the other",
+            "half of each row of x is in use at a time, so L2 holds more of what is read again",
+            parts=2,
+            split=2,
+        ),
+        rung(
+            "columns in four parts, one after the other",
+            "a quarter of each row of x is in use at a time, so L2 holds more of what is read again",
+            parts=4,
+            split=4,
+        ),
+        rung("even shares, columns in two parts", "long rows shared, and L2 holds more", parts=2, items=64),
+    )
     return (
         *first,
-        rung("eight neighbours on the way", "more loads in flight", unroll=8, need="parallel"),
-        rung("two neighbours on the way", "rows with few neighbours; fewer registers", unroll=2, need="parallel"),
-        rung("CTAs of 64 threads", "a CTA ends with its longest row: fewer rows wait for it", cta=64, need="parallel"),
-        rung("eight groups of threads per row", "for very long rows", split=8, unroll=2, cta=512, need="parallel"),
+        rung("even shares, eight neighbours on the way", "more loads in flight", items=64, unroll=8),
+        rung("larger even shares", "fewer searches for the first row, fewer parts of rows", items=128, unroll=8),
+        rung("smaller even shares", "more CTAs for few neighbours", items=32),
+        rung("eight neighbours on the way", "more loads in flight", cta=64, unroll=8),
+        *(tiled if threads >= 16 else ()),
+        rung("four groups of threads per row", "long rows end sooner; parts are added in a fixed order", split=4),
+        rung("two neighbours on the way", "rows with few neighbours; fewer registers", unroll=2),
         Rung(
             settings=(put("rows", 8), put("threads_per_row", 32), put("vector", 1), put("unroll", 1)),
             title="one element per thread",
