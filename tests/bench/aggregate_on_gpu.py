@@ -4,10 +4,10 @@
     python tests/bench/aggregate_on_gpu.py --dry-run             (small graphs on the emulator: no GPU, no times)
 
 Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3; communities of the last two by Louvain's
-method, without igraph by that in torch on the GPU), and its rows are those of a mini-batch,
-or of the whole graph. Programs are the rungs of the planner's ladder; they are first compared with float64. Times are
-CUDA events around one call, L2 flushed before it, all sides in turn, medians. `share_of_copy` is the rate on unique
-bytes (each row of x that is named, indices, offsets and the result once) over that of a copy in the same run,
+method, without igraph by that in torch on the GPU), and its rows are those of a mini-batch, or of the whole graph.
+Programs are the rungs of the planner's ladder; they are first compared with float64. Times are CUDA events around one
+call, L2 flushed before it, all sides in turn, medians. `share_of_copy` is the rate on unique bytes (each row of x that
+is named, indices, offsets and the result once) over that of a copy in the same run,
 `share_of_own_copy` over that of a copy of as many bytes, `read_rate` that of all bytes. `speedup` is that of the
 fastest rung, as `tune` finds it, against the fastest of torch.sparse.mm, segment_reduce, index_add and
 torch_geometric's own, if it is installed; `first` that of the planner's first version, `before` that of the fastest
@@ -38,7 +38,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.codegen import compile_program
-from workbench.emulator import emulated
 from workbench.executors.gpu.telemetry import driver_version
 from workbench.graphs.batches import MiniBatches, Policy
 from workbench.graphs.generators import Nodes, barabasi_albert, rmat, stochastic_block_model
@@ -234,6 +233,8 @@ def measure_all(options: argparse.Namespace, folder: Path, clock: Clock) -> list
         x = torch.randn(nodes, options.columns, generator=torch.Generator(device).manual_seed(0), device=device)
         case = (name, x, *to_device(indptr, indices, device))
         if options.dry_run:
+            from workbench.emulator import emulated  # not needed on a GPU
+
             with emulated(arch="sm_90a", device="H200"):
                 rows.append(measure(case, folder, None, 1.0, options.more, clock))
         else:
