@@ -1,7 +1,8 @@
 """Finds communities, numbers nodes by them, and says how good they are.
 
-`louvain` and `label_propagation` are igraph's, or networkx's where igraph is missing; for graphs of many edges, with
-which networkx takes minutes, `louvain` is then `parallel_louvain`. That one is torch's, on a GPU where there is one. `rabbit` is a reordering after RABBIT (Arai, Shiokawa, Yamamuro, Onizuka and Iwamura, IPDPS
+`louvain` and `label_propagation` are igraph's, or networkx's where igraph is missing; for graphs of many edges, on
+which networkx takes several times as long, `louvain` is then `parallel_louvain`. That one is torch's, on a GPU where
+there is one. `rabbit` is a reordering after RABBIT (Arai, Shiokawa, Yamamuro, Onizuka and Iwamura, IPDPS
 2016). From the paper: nodes are taken by rising degree, each joins the neighbour with the highest gain of modularity if
 that is positive, and the order is a depth-first walk of the tree that results. Inferred here: nodes are joined in
 rounds instead of one by one (in a round a node joins only a node that stays), so that each round is a few sparse
