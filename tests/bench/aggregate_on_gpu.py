@@ -1,13 +1,13 @@
 """The aggregation over compressed rows against torch and PyTorch Geometric, as called, on an H100 or H200.
 
     python tests/bench/aggregate_on_gpu.py --out results.json [--graphs 10] [--columns 128] [--limit-s 500]
-    python tests/bench/aggregate_on_gpu.py --make FILE             (writes the graphs; --cases FILE reads them)
     python tests/bench/aggregate_on_gpu.py --dry-run             (small graphs on the emulator: no GPU, no times)
 
-Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3) and its rows are those of a mini-batch,
-or of the whole graph. Programs are the rungs of the planner's ladder; they are first compared with float64. Times are
-CUDA events around one call, L2 flushed before it, all sides in turn, medians. `share_of_copy` is the rate on unique
-bytes (each row of x that is named, indices, offsets and the result once) over that of a copy in the same run,
+Each graph is generated (stochastic block, RMAT, Barabasi-Albert; seeds 0 to 3; communities of the last two by Louvain's
+method, without igraph by that in torch on the GPU), and its rows are those of a mini-batch, or of the whole graph.
+Programs are the rungs of the planner's ladder; they are first compared with float64. Times are CUDA events around one
+call, L2 flushed before it, all sides in turn, medians. `share_of_copy` is the rate on unique bytes (each row of x that
+is named, indices, offsets and the result once) over that of a copy in the same run,
 `share_of_own_copy` over that of a copy of as many bytes, `read_rate` that of all bytes. `speedup` is that of the
 fastest rung, as `tune` finds it, against the fastest of torch.sparse.mm, segment_reduce, index_add and
 torch_geometric's own, if it is installed; `first` that of the planner's first version, `before` that of the fastest
@@ -21,6 +21,7 @@ import datetime
 import faulthandler
 import functools
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -37,7 +38,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from workbench.codegen import compile_program
-from workbench.emulator import emulated
 from workbench.executors.gpu.telemetry import driver_version
 from workbench.graphs.batches import MiniBatches, Policy
 from workbench.graphs.generators import Nodes, barabasi_albert, rmat, stochastic_block_model
@@ -76,7 +76,7 @@ class Clock:
         return time.monotonic() - self.began > self.limit_s
 
 
-def make_cases(number: int, nodes: int, roots: int) -> list[Rows]:
+def make_cases(number: int, nodes: int, roots: int, clock: Clock) -> list[Rows]:
     """The rows of a graph of one of three kinds, in turn: all of them, and those of a mini-batch at each of KNOBS."""
     given, seed = Nodes(features=1), number // 3
     if number % 3 == 0:
@@ -85,47 +85,12 @@ def make_cases(number: int, nodes: int, roots: int) -> list[Rows]:
         graph = rmat(int(math.log2(nodes)), seed=seed, given=given)
     else:
         graph = barabasi_albert(nodes, seed=seed, given=given)
+    clock.say(f"{graph.name} is made")
     found = [(f"{graph.name} whole", graph.nodes, graph.indptr, graph.indices)]
     for mix, p in KNOBS:
         batches = MiniBatches(graph, Policy(mix=mix, p=p, batch=roots, fanouts=(10, 10)))
         batch = next(iter(batches.epoch(0)))
         found.append((f"{graph.name} batch, mix {mix:g}, p {p:g}", graph.nodes, batch.indptr, batch.reads()))
-    return found
-
-
-def write_cases(path: Path, cases: list[Rows]) -> None:
-    """Write rows; of a whole graph, which is undirected, each edge once."""
-    arrays: dict[str, Any] = {
-        "names": np.array([name for name, *_ in cases]),
-        "nodes": [nodes for _, nodes, *_ in cases],
-    }
-    for number, (name, nodes, indptr, indices) in enumerate(cases):
-        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        kept = indices > rows if name.endswith("whole") else np.ones(len(indices), bool)
-        arrays[f"counts{number}"] = np.bincount(rows[kept], minlength=len(indptr) - 1).astype(np.int32)
-        arrays[f"indices{number}"] = indices[kept].astype(np.int32)
-        if name.endswith("whole"):
-            again = mirror(arrays[f"counts{number}"], arrays[f"indices{number}"])
-            assert nodes == len(indptr) - 1 and all(map(np.array_equal, again, (indptr, indices)))
-    np.savez_compressed(path, **arrays)
-
-
-def mirror(counts: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets and indices of an undirected graph whose edges are given once."""
-    rows = np.repeat(np.arange(len(counts)), counts)
-    ends = np.sort(np.concatenate((rows * len(counts) + indices, indices.astype(np.int64) * len(counts) + rows)))
-    source, target = np.divmod(ends, len(counts))
-    return np.concatenate(([0], np.bincount(source, minlength=len(counts)).cumsum())), target
-
-
-def read_cases(path: Path) -> list[Rows]:
-    """What `write_cases` has written."""
-    with np.load(path) as arrays:
-        found = []
-        for number, (name, nodes) in enumerate(zip(arrays["names"], arrays["nodes"], strict=True)):
-            counts, indices = arrays[f"counts{number}"], arrays[f"indices{number}"]
-            rows = mirror(counts, indices) if name.endswith("whole") else (np.append(0, counts.cumsum()), indices)
-            found.append((str(name), int(nodes), *rows))
     return found
 
 
@@ -251,16 +216,7 @@ def describe_run(options: argparse.Namespace, copy_rate: float) -> dict[str, Any
     }
 
 
-def get_cases(options: argparse.Namespace) -> list[Rows]:
-    """The cases of a file, or made here. Communities of graphs of this size need igraph."""
-    if options.cases:
-        return read_cases(options.cases)
-    if not options.dry_run and importlib.util.find_spec("igraph") is None:
-        sys.exit("igraph is not installed; make the cases where it is (--make), and read them here (--cases)")
-    return [case for number in range(options.graphs) for case in make_cases(number, options.nodes, options.roots)]
-
-
-def measure_all(options: argparse.Namespace, cases: list[Rows], folder: Path, clock: Clock) -> list[dict[str, Any]]:
+def measure_all(options: argparse.Namespace, folder: Path, clock: Clock) -> list[dict[str, Any]]:
     """The rows of all cases; the results' file is written after each."""
     device = "cpu" if options.dry_run else "cuda"
     flush, copy_rate, rows = None, 1.0, list[dict[str, Any]]()
@@ -271,13 +227,14 @@ def measure_all(options: argparse.Namespace, cases: list[Rows], folder: Path, cl
         clock.say(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; a copy: {copy_rate / 1e12:.2f} TB/s")
         del source, target
     out = options.out or Path(os.environ.get("OUT", ".")) / "aggregate_on_gpu.json"
-    for name, nodes, indptr, indices in cases:
-        if clock.is_over():
-            clock.say(f"left out: {name}")
-            continue
+    numbers = (number for number in range(options.graphs) if not clock.is_over())
+    given = (make_cases(number, options.nodes, options.roots, clock) for number in numbers)
+    for name, nodes, indptr, indices in itertools.chain.from_iterable(given):
         x = torch.randn(nodes, options.columns, generator=torch.Generator(device).manual_seed(0), device=device)
         case = (name, x, *to_device(indptr, indices, device))
         if options.dry_run:
+            from workbench.emulator import emulated  # not needed on a GPU
+
             with emulated(arch="sm_90a", device="H200"):
                 rows.append(measure(case, folder, None, 1.0, options.more, clock))
         else:
@@ -291,8 +248,6 @@ def main() -> int:
     """All graphs, or the file of their cases."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--make", type=Path, help="only make the graphs, and write their rows to this file")
-    parser.add_argument("--cases", type=Path, help="a file that --make has written")
     parser.add_argument("--graphs", type=int, default=10)
     parser.add_argument("--nodes", type=int, default=1 << 17)
     parser.add_argument("--columns", type=int, default=128)
@@ -303,15 +258,10 @@ def main() -> int:
     options = parser.parse_args()
     clock = Clock(options.limit_s)
     clock.say(f"torch {torch.__version__}, {os.cpu_count()} cores")
-    if options.dry_run and not options.cases:
+    if options.dry_run:
         options.graphs, options.nodes, options.columns, options.roots = 3, 512, 12, 64
-    cases = get_cases(options)
-    clock.say(f"{len(cases)} cases")
-    if options.make:
-        write_cases(options.make, cases)
-        return 0
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure_all(options, cases, Path(folder), clock)
+        rows = measure_all(options, Path(folder), clock)
     for which in ("speedup", "first", "before"):
         if found := [row[which] for row in rows if which in row]:
             clock.say(f"geometric mean of {len(found)}, {which}: {math.prod(found) ** (1 / len(found)):.2f}")

@@ -78,6 +78,15 @@ def test_networkx_takes_over_without_igraph(monkeypatch: pytest.MonkeyPatch) -> 
         assert modularity(small, find(small, 0)) >= 0.9 * modularity(small, small.community)
 
 
+def test_many_edges_without_igraph_are_for_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "igraph", None)
+    monkeypatch.setitem(__import__("sys").modules, "networkx", None)  # which would take several times as long
+    made = stochastic_block_model(6000, 20, seed=1, given=Nodes(features=1))
+    assert made.edges >= communities.MANY_EDGES
+    assert modularity(made, communities.louvain(made)) >= 0.9 * modularity(made, made.community)
+
+
+
 def test_a_seed_gives_one_partition() -> None:
     made = barabasi_albert(500, 3, given=Nodes(features=1))
     first, again = communities.louvain(made, 5), communities.louvain(made, 5)

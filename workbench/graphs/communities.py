@@ -1,7 +1,8 @@
 """Finds communities, numbers nodes by them, and says how good they are.
 
-`louvain` and `label_propagation` are igraph's, or networkx's where igraph is missing. `parallel_louvain` is torch's, on
-a GPU where there is one. `rabbit` is a reordering after RABBIT (Arai, Shiokawa, Yamamuro, Onizuka and Iwamura, IPDPS
+`louvain` and `label_propagation` are igraph's, or networkx's where igraph is missing; for graphs of many edges, on
+which networkx takes several times as long, `louvain` is then `parallel_louvain`. That one is torch's, on a GPU where
+there is one. `rabbit` is a reordering after RABBIT (Arai, Shiokawa, Yamamuro, Onizuka and Iwamura, IPDPS
 2016). From the paper: nodes are taken by rising degree, each joins the neighbour with the highest gain of modularity if
 that is positive, and the order is a depth-first walk of the tree that results. Inferred here: nodes are joined in
 rounds instead of one by one (in a round a node joins only a node that stays), so that each round is a few sparse
@@ -24,6 +25,8 @@ from workbench.graphs.graph import Graph, Ints, permute
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+MANY_EDGES = 100_000  # from which on networkx is not asked for Louvain's method
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,10 +68,15 @@ def modularity(graph: Graph, community: Ints) -> float:
 
 
 def louvain(graph: Graph, seed: int = 0) -> Ints:
-    """Communities by Louvain's method (Blondel and others 2008): int64[N], numbered from 0."""
+    """Communities by Louvain's method (Blondel and others 2008): int64[N], numbered from 0.
+
+    Without igraph, graphs of `MANY_EDGES` or more have those of `parallel_louvain`.
+    """
     found = _with_igraph(graph, seed, "community_multilevel")
     if found is not None:
         return found
+    if graph.edges >= MANY_EDGES:
+        return parallel_louvain(graph, seed)
     import networkx
 
     return _from_sets(graph, networkx.community.louvain_communities(_networkx(graph), seed=seed))
