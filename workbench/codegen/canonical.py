@@ -9,12 +9,13 @@ from workbench.codegen.emitters import LOWERINGS
 from workbench.errors import ProgramError
 from workbench.language.checks import check
 from workbench.language.ir import Binding, Program, Stage
+from workbench.language.memory import remember
 from workbench.language.parser import format_program, parse
 
 NOWHERE = Binding(init_source="", forward_arguments=())
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 15)
 def canonical(text: str) -> str:
     """Return a canonical text of a program: equal texts have equal code, and equal code rarely has two texts.
 
@@ -38,7 +39,7 @@ def canonical(text: str) -> str:
     return format_program(program)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1 << 15)
 def code(text: str) -> str:
     """Return the target architectures and the code of a program's text, without the title."""
     program = parse(text)
@@ -68,4 +69,9 @@ def _with_stage(program: Program, at: int, stage: Stage) -> Program:
 
 def _code(program: Program) -> str:
     """Return a text that is equal for programs with equal code: the launches of their stages."""
-    return repr([LOWERINGS[stage.operation.name](stage, NOWHERE) for stage in program.stages])
+    return f"[{', '.join(map(_stage_code, program.stages))}]"
+
+
+@remember
+def _stage_code(stage: Stage) -> str:
+    return repr(LOWERINGS[stage.operation.name](stage, NOWHERE))

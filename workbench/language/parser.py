@@ -30,6 +30,7 @@ def _parser() -> Lark:
     return Lark(grammar_text(), start="program", parser="lalr", maybe_placeholders=False)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def parse(text: str) -> Program:
     """The program; raises `ProgramError` with line, column and what was expected."""
     from lark.exceptions import UnexpectedInput

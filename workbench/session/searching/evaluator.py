@@ -22,7 +22,7 @@ from workbench.errors import ProgramError, Unavailable, Unrecorded, UserError
 from workbench.policies.search import Given, SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.profilers.energy import Counter
-from workbench.records import Event, Job, Outcome, Proposal, Trial, Verdict, Version
+from workbench.records import Candidate, Event, Job, Outcome, Proposal, Trial, Verdict, Version
 from workbench.records.search import NodeResult, SearchAim, SearchCandidate
 from workbench.session.deciding import say_settled
 from workbench.session.parts import Parts
@@ -78,14 +78,17 @@ class LiveEvaluator:
         self.testing = parts.testing if self.screens or self.quick is not None else self.cheap
         self.emulated: dict[int, Outcome] = {}  # of versions that were measured before the search
         self.guesses: list[Guess] = []
+        self.is_guessed = False  # for the candidate that is judged
+        self.read: dict[str, Candidate] = {}
         self.screens_now = self.screens
 
     def judge(self, candidate: SearchCandidate, tree: SearchTree, should_stop: ShouldStop) -> NodeResult:
         """The result of a candidate: its version, its verdict, and what both cost."""
         start, joules = time.perf_counter(), self._read_joules()
         self.screens_now = self.screens and not self._told_nothing(tree)
-        if self.emulator.workers or self.gpu.workers:
-            self._begin_ahead(tree)
+        self.is_guessed = False
+        self.emulator.meanwhile = self.gpu.meanwhile = lambda: self._go_ahead(tree)
+        self._go_ahead(tree)
         known = {version.number for version in self.log.versions}
         try:
             version = self._find_or_add(candidate, tree)
@@ -131,7 +134,7 @@ class LiveEvaluator:
         parent = above.version if above is not None else tree.setup.start if tree.setup is not None else None
         depth = self.log.version(parent).proposal.depth + 1 if parent is not None else 0
         proposal = Proposal(
-            candidate=read_candidate(self.log, candidate),
+            candidate=self._read(candidate),
             title=candidate.title,
             reason=f"node {node.number} of the search by {tree.setup.strategy if tree.setup else ''}"
             + (f"; {candidate.prior.source}" if candidate.prior is not None else ""),
@@ -232,16 +235,28 @@ class LiveEvaluator:
 
     # ---- ahead ------------------------------------------------------------------------------------------------------
 
-    def _begin_ahead(self, tree: SearchTree) -> None:
-        """Guess what is next, begin with it, and go on with it while the emulator or a quick trial is waited for."""
-        plain = self.cheap.job(None)
-        jobs = [dataclasses.replace(plain, candidate=read_candidate(self.log, one)) for one in self.ahead()]
-        self.guesses = [Guess(job, content_hash(job)) for job in jobs]
-        self._go_ahead(tree)
-        self.emulator.meanwhile = self.gpu.meanwhile = lambda: self._go_ahead(tree)
+    def _read(self, candidate: SearchCandidate) -> Candidate:
+        if candidate.key not in self.read:
+            self.read[candidate.key] = read_candidate(self.log, candidate)
+        return self.read[candidate.key]
+
+    def _guess(self) -> None:
+        """Guess what is next after the candidate that is judged."""
+        self.is_guessed = True
+        plain, known = self.cheap.job(None), {guess.job.candidate.source: guess for guess in self.guesses}
+        self.guesses = []
+        for candidate in map(self._read, self.ahead()):
+            job = dataclasses.replace(plain, candidate=candidate)
+            self.guesses.append(known.get(candidate.source) or Guess(job, content_hash(job)))
 
     def _go_ahead(self, tree: SearchTree) -> None:
-        """Take each guess a step further, the likeliest first, as far as workers are free."""
+        """Take each guess a step further, the likeliest first, as far as workers are free; guess if there are any. Done
+        while the emulator or a quick trial is waited for.
+        """
+        if not (self.emulator.is_free or self.gpu.is_free):
+            return
+        if not self.is_guessed:
+            self._guess()
         for guess in self.guesses:
             if guess.is_done:
                 continue

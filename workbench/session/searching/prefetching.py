@@ -69,10 +69,15 @@ class Prefetching(Executor):
         """As the executor that it holds."""
         self.inner.admit(problem, facts, device)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether something may be begun ahead."""
+        return sum(not future.done() for future in self._made.values()) < self.workers
+
     def begin(self, key: str, job: Job) -> bool:
         """Begin with a job, whose content hash is `key`, if a worker is free. Returns whether it runs or has run."""
         if key not in self._made:
-            if self._pool is None or sum(not future.done() for future in self._made.values()) >= self.workers:
+            if self._pool is None or not self.is_free:
                 return False
             self._made[key] = self._pool.submit(self.inner.run, job, RunContext(stop=self._stop))
         return True
