@@ -43,7 +43,7 @@ FORMS = {
 }
 
 
-def make(form: str, folder: Path) -> tuple[ModuleType, Path]:
+def make(form: str, folder: Path, degree: int = 5) -> tuple[ModuleType, Path]:
     body, table, weights = FORMS[form]
     source = SOURCE.format(
         init="        self.t = nn.Parameter(torch.randn(nodes, columns))\n" if table else "",
@@ -51,7 +51,9 @@ def make(form: str, folder: Path) -> tuple[ModuleType, Path]:
         more=", w" if weights else "",
         weights=f", torch.randn({weights})" if weights else "",
     )
-    return load_text(export(source, folder))
+    return load_text(
+        export(source.replace("DEGREE, COLUMNS = 400, 100, 5", f"DEGREE, COLUMNS = 400, 100, {degree}"), folder)
+    )
 
 
 def differentiate(model: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -82,6 +84,15 @@ def test_gradients_are_those_of_torch(form: str, tmp_path: Path) -> None:
     wanted = differentiate(module.Model(400, 6), inputs)
     assert len(found) == len(wanted) == (2 if form == "weights" else 1)
     torch.testing.assert_close(found, wanted)
+
+
+def test_long_rows_take_the_merge_path(tmp_path: Path) -> None:
+    module, path = make("sum", tmp_path, degree=70)
+    inputs = draw("sum")
+    with emulated(arch="sm_80", device="H200", source_file=str(path)) as emulation:
+        found = differentiate(module.ModelNew(400, 6), inputs)
+        assert any("merge" in name for name in kernels_of(emulation))
+    torch.testing.assert_close(found, differentiate(module.Model(400, 6), inputs))
 
 
 def draw(form: str) -> list[torch.Tensor]:

@@ -86,7 +86,6 @@ def test_many_edges_without_igraph_are_for_torch(monkeypatch: pytest.MonkeyPatch
     assert modularity(made, communities.louvain(made)) >= 0.9 * modularity(made, made.community)
 
 
-
 def test_a_seed_gives_one_partition() -> None:
     made = barabasi_albert(500, 3, given=Nodes(features=1))
     first, again = communities.louvain(made, 5), communities.louvain(made, 5)
