@@ -166,7 +166,7 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def list_searches(arguments: argparse.Namespace, out: Path) -> list[tuple[int, str, str]]:
-    """Seed, problem and strategy of the searches that the file does not hold; those of a problem one after the other."""
+    """Seed, problem and strategy of the searches that the file does not hold, problem by problem."""
     done = {(row["problem"], row["precision"], row["strategy"], row["seed"], row["budget"]) for row in read_rows(out)}
     return [
         (seed, problem, strategy)

@@ -99,8 +99,8 @@ class Candidates:
         return [one for one in (self.candidate, self.small, self.rival) if one is not None]
 
     def begin(self, job: Job, seed: int) -> Begun:
-        """Let each process of the candidate compile and make the calls of its first trial, and wait until it has done so
-        or has ended. The replies are not read. Raises `Stopped` if the run is stopped.
+        """Let each process of the candidate compile and make the calls of its first trial, and wait until it has done
+        so or has ended. The replies are not read. Raises `Stopped` if the run is stopped.
         """
         known = [name for name in job.cases if any(case.name == name for case in job.facts.cases)]
         begun: Begun = {}

@@ -1,6 +1,5 @@
-"""The trusted process beside a candidate on a GPU: checks outputs, times torch eager, torch.compile and a fixed kernel.
-
-The fixed kernel shows how steady the device is.
+"""The trusted process beside a candidate on a GPU: checks outputs, times torch eager, torch.compile and a fixed kernel,
+which shows how steady the device is.
 
 It never imports a candidate. It stays for the jobs of one problem, so that its CUDA context, its library handles and
 its memory are made once.
@@ -48,9 +47,7 @@ ALIKE = (1e-9, 1e-12)  # relative and absolute difference of float64 results tha
 
 @dataclass(frozen=True)
 class Expected:
-    """What a call has to give: of the outputs, and of the values that the reference changes, by number in `followed`
-    with what they were before.
-    """
+    """What a call has to give; `changed` has what the reference changes as it was before, by number in `followed`."""
 
     outputs: tuple[TensorSpec, ...]
     found: effects.Expectation
@@ -68,7 +65,7 @@ class Referee:
         self.watches: dict[str, Stopwatch] = {}  # by program: eager, compiled
         self.compiled: Compiled | None = None
         self.expected: Expected | None = None
-        self.kept: tuple[Json, Expected] | None = None  # of a quick job: the next one mostly asks for the same
+        self.kept: tuple[tuple[object, ...], Expected] | None = None  # of a quick job
         self.jobs = 0  # opened so far
         self.probe_with: tuple[torch.Tensor, ...] = ()
         self.quiet_s = float("inf")  # the fastest probe so far
@@ -82,9 +79,9 @@ class Referee:
         return self._job
 
     def open(self, job: Json) -> Json:
-        """Open a job, given as plain data by the parent. Makes the CUDA context and the tensors of the probe.
+        """Open a job, given as plain data by the parent: another process of the user might have written to its folder.
 
-        It is not read from the job's folder: another process of the user might have written there.
+        Makes the CUDA context and the tensors of the probe.
         """
         self.close()
         self._job = from_plain(job, Job)
@@ -92,7 +89,7 @@ class Referee:
         set_tf32(self.job)
         if not self.probe_with:
             torch.manual_seed(0)
-            # random numbers, because the values of operands decide how much power a matmul draws
+            # random, because the values of operands decide how much power a matmul draws
             a = torch.randn(PROBE_SIDE, PROBE_SIDE, device="cuda").bfloat16()
             source = torch.randn(PROBE_BYTES // 4, device="cuda")
             self.probe_with = (a, torch.empty_like(a), source, torch.empty_like(source))
@@ -101,11 +98,10 @@ class Referee:
         return {"gpu": torch.cuda.get_device_name(0), "cuda": torch.version.cuda, "compiles": compiles}
 
     def expect(self, case: str, model_seed: int, input_seeds: list[int], timed: bool) -> Json:
-        """What a call has to give: the reference in float64, beside torch eager's, and the tolerances.
-
-        Of a trial, the state and the inputs are followed too. It is kept for the next `check`.
+        """What a call has to give, for the next `check`: the reference in float64, beside torch eager's, and the
+        tolerances. Of a trial, the state and the inputs are followed too.
         """
-        asked = {"case": case, "model_seed": model_seed, "input_seeds": input_seeds}
+        asked = (case, model_seed, input_seeds)
         if self.kept is not None and not timed and self.kept[0] == asked:
             self.expected = self.kept[1]
             return {"carried": False}
@@ -167,9 +163,7 @@ class Referee:
     def _expect(
         self, case: str, model: torch.nn.Module, calls: list[list[object]], seed: int, first: int
     ) -> effects.Expectation:
-        """What the calls give in the reference. Where memory is short, it runs with some samples at a time, or on the
-        CPU.
-        """
+        """What the calls give in the reference: where memory is short, of some samples at a time, or on the CPU."""
         outputs = find_case(self.job, case).outputs
         try:
             return effects.run_calls(model, calls, self.job, outputs, seed=seed, first=first)
@@ -376,9 +370,7 @@ def run_in_parts(
 
 
 def _put(whole: list[torch.Tensor], parts: Sequence[torch.Tensor], at: slice, samples: int) -> None:
-    """Put the samples `at` into tensors of all samples, which are made for the first ones: on the device if it has
-    room, else in host memory.
-    """
+    """Put the samples `at` into tensors of all, which are made for the first ones: on the device if it has room."""
     if not whole:
         for part in parts:
             size = part.nbytes // max(len(part), 1) * samples

@@ -65,7 +65,7 @@ class LiveEvaluator:
         ahead: Ahead,
         aim: SearchAim,
     ) -> None:
-        """`gpu` holds the session's own executor. So does `emulator` where that measures on no GPU, or is not to screen."""
+        """`gpu` holds the session's own executor. So does `emulator`, where nothing is screened by the emulator."""
         self.log, self.deciding, self.profiling = parts.log, parts.deciding, profiling
         self.emulator, self.gpu, self.ahead, self.aim = emulator, gpu, ahead, aim
         self.screens = gpu.inner is not emulator.inner
@@ -192,8 +192,8 @@ class LiveEvaluator:
         return self._why_not(self.cheap.job(version), trial.outcome, trial.verdict, tree, old)
 
     def _why_not(self, job: Job, outcome: Outcome, verdict: Verdict, tree: SearchTree, known: Outcome | None) -> str:
-        """Why a candidate need not go to the GPU, by its outcome on the emulator and that of the best, if it is `known`;
-        "" if it may win.
+        """Why a candidate need not go to the GPU, by its outcome on the emulator and that of the best, if that is
+        `known`; "" if it may win.
         """
         if not verdict.correct:
             failure = verdict.failure

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterable
 
 from workbench.errors import WorkbenchError
@@ -14,6 +15,7 @@ from workbench.records.search import NodeResult, SearchCandidate, SearchEvent
 
 WhyNot = Callable[[SearchCandidate, SearchTree], str]
 STEPS = 4  # of a strategy for each guess, at most: others may be screened out
+MOST_S = 0.5  # that guessing may take: the search waits for it (inferred)
 
 
 def never(candidate: SearchCandidate, tree: SearchTree) -> str:
@@ -24,9 +26,10 @@ def never(candidate: SearchCandidate, tree: SearchTree) -> str:
 def guess_next(
     space: Space, strategy: Strategy, events: Iterable[SearchEvent], count: int, why_not: WhyNot = never
 ) -> list[SearchCandidate]:
-    """The next candidates if each try, the pending one first, gives what is expected of it. `why_not` says of those that
-    are screened out untried why.
+    """The next candidates if each try, the pending one first, gives what is expected of it. `why_not` says why one is
+    screened out untried.
     """
+    end = time.monotonic() + MOST_S
     tree, found = SearchTree.replay(events), list[SearchCandidate]()
     if tree.setup is None:
         return found
@@ -34,7 +37,7 @@ def guess_next(
         if tree.pending is not None:
             _assume(tree, tree.pending)
         for _ in range(STEPS * count):
-            if len(found) == count:
+            if len(found) == count or time.monotonic() > end:
                 break
             numbers = random.Random(f"{tree.setup.seed}-{tree.turns}")
             action = strategy.choose(tree, space, numbers)
