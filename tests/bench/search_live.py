@@ -17,7 +17,7 @@ problems at a time are searched on each GPU in processes of their own; those on 
 
 With --shared, the outcome of a program that an earlier search for the same problem ran on the same kind of GPU is taken
 from that folder (shared_outcomes.py), the verdict at the end too: `shared` counts such trials. A search that --limit-s
-cuts short is not written; the same command runs it again.
+cuts short goes to a file .cut beside --out; the same command runs it again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -45,15 +46,15 @@ from shared_outcomes import SharedOutcomes, share_outcomes
 from workbench import problems
 from workbench.analysis.call_times import time_columns
 from workbench.errors import WorkbenchError
-from workbench.policies.search import SearchTree
-from workbench.records.search import SearchBudget
+from workbench.policies.search import SearchNode, SearchTree
+from workbench.policies.search.fitted import fit_on_others
+from workbench.records.search import NodeResult, SearchBudget
 from workbench.session import Session
-from workbench.session.searching.prefetching import CORES
 
 Json = dict[str, Any]
 REASON = 120  # characters
-LEAST_S = 40.0  # no search begins with less time left
-VERDICTS_S = 25.0  # that the first and the last verdict may take
+LEAST_S = 60.0  # no search begins with less time left
+BESIDE_S = 45.0  # that both verdicts, learning and choosing may take: a budget in seconds counts none of it
 
 
 def name_problem(problem: str) -> str:
@@ -115,6 +116,8 @@ def search_problem(
             "stopped": tree.stopped,
             "shared": count_shared(session, tree, shared),
             "screened": tree.screened,
+            "tries_s": [round(one.seconds, 2) for one in map(find_result, tree.walk()) if one is not None],
+            "quick_phases": average_phases(session),
             "failed": sum(tree.nodes[number].failed for number in tree.tried),
             "untimed": count_reasons(tree),
             "first_s": verdict.time_s,
@@ -136,6 +139,21 @@ def search_problem(
             "versions": list(map(list, first.trials[-1].outcome.versions)),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+
+
+def find_result(node: SearchNode) -> NodeResult | None:
+    """The result of a node that the search spent something on."""
+    return None if node.is_given else node.result
+
+
+def average_phases(session: Session) -> Json:
+    """The mean seconds of the phases of quick trials that ran here."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for version in session.versions:
+        for trial in version.trials:
+            for name, seconds in trial.outcome.phases if trial.outcome.quick else ():
+                taken[name].append(seconds)
+    return {name: round(sum(found) / len(found), 2) for name, found in taken.items()}
 
 
 def count_shared(session: Session, tree: SearchTree, shared: SharedOutcomes | None) -> int:
@@ -166,7 +184,7 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def list_searches(arguments: argparse.Namespace, out: Path) -> list[tuple[int, str, str]]:
-    """Seed, problem and strategy of the searches that the file does not hold; those of a problem one after the other."""
+    """Seed, problem and strategy of the searches that the file does not hold, problem by problem."""
     done = {(row["problem"], row["precision"], row["strategy"], row["seed"], row["budget"]) for row in read_rows(out)}
     return [
         (seed, problem, strategy)
@@ -179,13 +197,15 @@ def list_searches(arguments: argparse.Namespace, out: Path) -> list[tuple[int, s
 
 def measure(searches: Sequence[tuple[int, str, str]], arguments: argparse.Namespace, out: Path, end: float) -> None:
     """Make the searches, until the clock says `end`."""
+    if any(not strategy.endswith("/none") for _, _, strategy in searches):
+        threading.Thread(target=fit_on_others, args=(None,)).start()  # beside the first verdict
     with share_outcomes(Path(arguments.shared)) if arguments.shared else contextlib.nullcontext() as shared:
         for seed, problem, strategy in searches:
             left = end - time.time()
             if left < LEAST_S:
                 print("the time is up; the same command continues", flush=True)
                 return
-            seconds = min(arguments.search_s, left - VERDICTS_S)
+            seconds = min(arguments.search_s, left - BESIDE_S)
             try:
                 row = search_problem(problem, strategy, seed, arguments, seconds, shared)
             except WorkbenchError as error:
@@ -195,6 +215,8 @@ def measure(searches: Sequence[tuple[int, str, str]], arguments: argparse.Namesp
                 continue
             if "seconds" in row["stopped"] and seconds < arguments.search_s:
                 print(f"{problem} {strategy} {seed}: cut short after {row['trials']} trials", flush=True)
+                with out.with_suffix(".cut").open("a") as file:
+                    file.write(json.dumps(row) + "\n")
                 continue
             with out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
@@ -211,6 +233,7 @@ def measure_side_by_side(arguments: argparse.Namespace, out: Path, end: float) -
 
     gpus = range(torch.cuda.device_count()) if arguments.executor in ("auto", "gpu") else range(1)
     context = multiprocessing.get_context("spawn")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
     pools = [
         ProcessPoolExecutor(arguments.per_gpu, mp_context=context, initializer=select_gpu, initargs=(gpu,))
         for gpu in gpus or range(1)
@@ -292,7 +315,8 @@ def main() -> None:
     arguments = parser.parse_args()
     out, end = Path(arguments.table or arguments.out), time.time() + arguments.limit_s
     if arguments.workers is None:
-        arguments.workers = max(1, len(os.sched_getaffinity(0)) // CORES // (arguments.per_gpu or 1) - 1)
+        cores = len(os.sched_getaffinity(0))
+        arguments.workers = max(1, cores // arguments.per_gpu - 1) if arguments.per_gpu else None
     if arguments.per_gpu and not arguments.table:
         measure_side_by_side(arguments, out, end)
     elif not arguments.table:

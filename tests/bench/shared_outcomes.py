@@ -4,8 +4,8 @@
         ...                                   # jobs of the GPU's and of the emulator's executor
     source in shared.sources                  # whether the quick trial of a candidate came from the folder
 
-A job's key is its content hash without the parent version, with the GPU. What was timed beside another parent comes back
-without that parent's times. An outcome that is a fault of the machine (no memory, no time) is not kept.
+A job's key is its content hash without the parent version, with the GPU. What was timed beside another parent comes
+back without that parent's times. An outcome that is a fault of the machine (no memory, no time) is not kept.
 """
 
 from __future__ import annotations

@@ -103,9 +103,12 @@ def test_quick_jobs_run_side_by_side_and_leave_the_referee_to_each_other(
     wrong = replace(right, candidate=Candidate(source=right.candidate.source + TWICE), cases=("shrunk",))
     together, began = threading.Barrier(2), Candidates.begin
 
-    def begin(self: Candidates, job: Job) -> Begun:
+    seeds: list[int] = []
+
+    def begin(self: Candidates, job: Job, seed: int) -> Begun:
+        seeds.append(seed)
         together.wait(60)  # both are begun before one has the referee
-        return began(self, job)
+        return began(self, job, seed)
 
     monkeypatch.setattr(Candidates, "begin", begin)
     with ThreadPoolExecutor(2) as pool:
@@ -124,7 +127,7 @@ def test_quick_jobs_run_side_by_side_and_leave_the_referee_to_each_other(
     assert sorted(workers.roles) == ["candidate"] * 3 + ["referee"] and not executor._at_work
     whole = GpuExecutor().run(replace(right, quick=False, cases=("shrunk",)))
     assert whole.failure is None and not whole.quick and whole.reference_timing is not None
-    assert workers.roles.count("referee") == 1
+    assert workers.roles.count("referee") == 1 and len(set(seeds)) == 1
 
 
 @contextmanager

@@ -13,7 +13,7 @@ MOST = 1 << 14  # stages
 
 
 def remember(function: Callable[[Stage], T]) -> Callable[[Stage], T]:
-    """The function with its results kept by the stage's text, in which 1, 1.0 and True differ; as keys they are equal."""
+    """The function with its results kept by the stage's text. In that 1, 1.0 and True differ, which are equal keys."""
     known: dict[str, T] = {}
 
     @functools.wraps(function)

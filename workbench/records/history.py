@@ -141,7 +141,7 @@ class Version:
 
     @property
     def needs_verdict(self) -> bool:
-        """Whether nothing was tested yet, or only as a search tries a candidate (`Job.quick`): no ground to accept it."""
+        """Whether it had no trial yet, or only a quick one of a search (`Job.quick`): no ground to accept it."""
         return not self.trials or self.trials[-1].outcome.quick
 
     @property

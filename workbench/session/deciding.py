@@ -20,7 +20,7 @@ RECORDED_NOISE = 0.02  # recorded times that differ by less say nothing (inferre
 
 
 class Deciding:
-    """Decides about the versions of a log. One that was not tested, or only by a search's quick trial, is tested first."""
+    """Decides about the versions of a log. One that had no trial, or only a quick one, is tested first."""
 
     def __init__(self, testing: Testing, profiling: Profiling) -> None:
         self.testing, self.profiling = testing, profiling

@@ -131,18 +131,31 @@ class GpuExecutor(Executor):
                 ours.small = start(small_folder, plain)
             if job.rival is not None and job.timed_calls:
                 ours.rival = start(other, replace(plain, candidate=job.rival))
-            if not job.quick:
-                return self._measure(job, workers, ours, turns, {})
-            begun = ours.begin(job)
-            with _hold_device(context):
-                return self._measure(job, workers, ours, turns, begun)
+            begun = ours.begin(job, _POOL.seed_of(content_hash(job.problem))) if job.quick else {}
+            return self._measure(job, workers, ours, turns, begun)
         finally:
             _at_work.discard(ours)
             for process in ours.list():
                 process.end()
 
     def _measure(self, job: Job, workers: Server, processes: Candidates, turns: GpuTurns, begun: Begun) -> Outcome:
-        start, stop = time.perf_counter(), turns.context.stop
+        start, small = time.perf_counter(), processes.small
+        with _hold_device(turns.context) if job.quick else contextlib.nullcontext():
+            run, lost = self._take_turns(job, workers, processes, turns, begun)
+        outcome = None
+        if small is not None:
+            outcome = self._read_outcome(job, small, "" if run.small_is_done else lost)
+        if run.small_is_done and (outcome is None or outcome.failure is None):
+            refusals = outcome.refusals if outcome is not None else ()
+            outcome = self._read_outcome(job, processes.candidate, lost)
+            outcome = replace(outcome, refusals=(*refusals, *outcome.refusals))
+        assert outcome is not None
+        return _fill(job, outcome, run.result, run.about, time.perf_counter() - start)
+
+    def _take_turns(
+        self, job: Job, workers: Server, processes: Candidates, turns: GpuTurns, begun: Begun
+    ) -> tuple[Run, str]:
+        """Check and time with the referee. Returns the run, and why a process gave no answer, "" if all did."""
         candidate, small, rival = processes.candidate, processes.small, processes.rival
 
         def count_contexts() -> int:
@@ -151,8 +164,7 @@ class GpuExecutor(Executor):
             return 2 + (rival is not None) + sum(map(len, beside))
 
         look = telemetry.observer(turns.gpu, process_ids(workers), count_contexts)
-        referee = _POOL.get(workers, content_hash(job.problem), stop, turns.gpu.uuid)
-        busy_before = time.monotonic() - _last_run[0] > QUIET_S
+        referee = _POOL.get(workers, content_hash(job.problem), turns.context.stop, turns.gpu.uuid)
         run = Run(
             job,
             candidate.folder,
@@ -162,7 +174,7 @@ class GpuExecutor(Executor):
             small=(small.channel, small.folder) if small else None,
             look=look,
             hold=turns.hold,
-            busy_before=busy_before,
+            busy_before=not job.quick and time.monotonic() - _last_run[0] > QUIET_S,
             in_turns=needs_turns(job, telemetry.memory_bytes()),
             begun=begun,
         )
@@ -187,15 +199,7 @@ class GpuExecutor(Executor):
             raise ProblemError(
                 "the process that checks results ended in the middle of a job: is the device's memory full?"
             )
-        outcome = None
-        if small is not None:
-            outcome = self._read_outcome(job, small, "" if run.small_is_done else lost)
-        if run.small_is_done and (outcome is None or outcome.failure is None):
-            refusals = outcome.refusals if outcome is not None else ()
-            outcome = self._read_outcome(job, candidate, lost)
-            outcome = replace(outcome, refusals=(*refusals, *outcome.refusals))
-        assert outcome is not None
-        return _fill(job, outcome, run.result, run.about, time.perf_counter() - start)
+        return run, lost
 
     def _read_outcome(self, job: Job, process: WorkerProcess, lost: str) -> Outcome:
         """What a process of the candidate left; `lost` says why it gave no answer."""

@@ -98,17 +98,17 @@ class Candidates:
         """All of them."""
         return [one for one in (self.candidate, self.small, self.rival) if one is not None]
 
-    def begin(self, job: Job) -> Begun:
-        """Let each process of the candidate compile and make the calls of its first trial, and wait until it has done so
-        or has ended. The replies are not read. Raises `Stopped` if the run is stopped.
+    def begin(self, job: Job, seed: int) -> Begun:
+        """Let each process of the candidate compile and make the calls of its first trial, and wait until it has done
+        so or has ended. The replies are not read. Raises `Stopped` if the run is stopped.
         """
         known = [name for name in job.cases if any(case.name == name for case in job.facts.cases)]
         begun: Begun = {}
         for case, seat in ((known[0], self.small), (job.cases[-1], self.candidate)):
             if seat is not None:
-                begun[case, 0] = draw_seed()
+                begun[case, 0] = seed
                 calls = count_calls(job, case, 0)
-                seat.channel.send({"do": "trial", "case": case, "seed": begun[case, 0], "calls": calls})
+                seat.channel.send({"do": "trial", "case": case, "seed": seed, "calls": calls})
         for seat in self.list():
             seat.channel.wait()
         return begun
@@ -122,6 +122,11 @@ class RefereePool:
         self.referee: WorkerProcess | None = None
         self.problem = self.gpu = ""
         self.place: tempfile.TemporaryDirectory[str] | None = None
+        self.seeds: dict[str, int] = {}  # of the trials of quick jobs, by problem
+
+    def seed_of(self, problem: str) -> int:
+        """The seed of the trials of all quick jobs for a problem: what is right is computed once for them."""
+        return self.seeds.setdefault(problem, draw_seed())
 
     def get(self, workers: Server, problem: str, stop: threading.Event | None, gpu: str = "") -> WorkerProcess:
         """The referee for a problem (its content hash) on a GPU (its UUID), started if there is none."""

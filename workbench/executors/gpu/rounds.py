@@ -59,8 +59,8 @@ class RunResult:
 def round_shape(job: Job, sample_s: float = 0.0) -> tuple[int, int]:
     """Rounds, and samples of each contestant in a round: at least `timed_calls` in all.
 
-    A quick job has LEAST_ROUNDS. Where one sample of each contestant takes so long (`sample_s`) that these take more than MOST_TIMING_S, it is as
-    many as fit, and one in each of LEAST_ROUNDS at the least.
+    A quick job has LEAST_ROUNDS. Where one sample of each contestant takes so long (`sample_s`) that these take more
+    than MOST_TIMING_S, it is as many as fit, and one in each of LEAST_ROUNDS at the least.
     """
     rounds = max(min(LEAST_ROUNDS if job.quick else ROUNDS, job.timed_calls), 1)
     size = -(-job.timed_calls // rounds)

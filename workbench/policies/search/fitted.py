@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Sequence
 
 from workbench.errors import Unavailable
@@ -13,13 +14,20 @@ from workbench.records import Facts, Problem
 from workbench.records.search import Prior
 from workbench.structure.kernels.landscape_rows import problem_attributes
 
+_one_fit = threading.Lock()
 
-@functools.lru_cache(maxsize=2)
+
 def fit_on_others(key: str | None) -> ProgramPriors | None:
     """Priors from the recorded times of all problems, but the one of this key; None without scikit-learn.
 
-    The fit takes some 15 s.
+    The fit takes some 15 s. Who asks for it meanwhile, from another thread, waits for it.
     """
+    with _one_fit:
+        return _fit_on_others(key)
+
+
+@functools.lru_cache(maxsize=2)
+def _fit_on_others(key: str | None) -> ProgramPriors | None:
     others = [(name, place) for name, place in landscapes().items() if place.key != key]
     try:
         return ProgramPriors().fit(others)

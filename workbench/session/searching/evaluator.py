@@ -1,11 +1,11 @@
 """Judges the candidates of a search: each becomes a version of the session with its verdict.
 
-Cheap before dear: where times are measured on a GPU, a candidate is compiled and judged on the emulator first. Only one
-that may beat the best, by the interval of its modelled time, goes to the GPU; what does not is screened out, with the
-reason, and costs no trial. On the GPU it has a quick trial; if that is faster than the best, the whole verdict follows,
-whose result counts. Without a GPU the emulator's verdict is the trial.
+Where times are measured on a GPU, a candidate has a quick trial there; if that is faster than the best, the whole
+verdict follows, whose result counts. Without a GPU the emulator's verdict is the trial. A search that screens by the
+emulator judges a candidate there first. Only one that may beat the best, by the interval of its modelled time, goes to
+the GPU; what does not is screened out, with the reason, and costs no trial.
 
-What is likely next is emulated meanwhile, and begun on the GPU if it may win. A wrong guess costs time only.
+What is likely next is run ahead meanwhile. A wrong guess costs time only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from workbench.session.searching.trying import (
     QuickTesting,
     Screening,
     find_emulated,
-    shorten,
     tells_nothing,
 )
 from workbench.session.testing import Testing
@@ -66,9 +65,7 @@ class LiveEvaluator:
         ahead: Ahead,
         aim: SearchAim,
     ) -> None:
-        """`gpu` holds the session's own executor. So does `emulator` where that measures on no GPU, or nothing can be
-        screened.
-        """
+        """`gpu` holds the session's own executor. So does `emulator`, where nothing is screened by the emulator."""
         self.log, self.deciding, self.profiling = parts.log, parts.deciding, profiling
         self.emulator, self.gpu, self.ahead, self.aim = emulator, gpu, ahead, aim
         self.screens = gpu.inner is not emulator.inner
@@ -195,8 +192,8 @@ class LiveEvaluator:
         return self._why_not(self.cheap.job(version), trial.outcome, trial.verdict, tree, old)
 
     def _why_not(self, job: Job, outcome: Outcome, verdict: Verdict, tree: SearchTree, known: Outcome | None) -> str:
-        """Why a candidate need not go to the GPU, by its outcome on the emulator and that of the best, if it is `known`;
-        "" if it may win.
+        """Why a candidate need not go to the GPU, by its outcome on the emulator and that of the best, if that is
+        `known`; "" if it may win.
         """
         if not verdict.correct:
             failure = verdict.failure
@@ -260,7 +257,6 @@ class LiveEvaluator:
         for guess in self.guesses:
             if guess.is_done:
                 continue
-            is_screened = False
             if self.screens_now or self.quick is None:
                 if not self.emulator.begin(guess.key, guess.job):
                     continue
@@ -272,13 +268,11 @@ class LiveEvaluator:
                 known = self._find_known(rival) if rival is not None else None
                 if rival is not None and known is None:
                     continue
-                is_screened = verdict.correct
                 if self._why_not(guess.job, outcome, verdict, tree, known):
                     guess.is_done = True
                     continue
             assert self.quick is not None
-            plain = dataclasses.replace(self.testing.job(None), candidate=guess.job.candidate)
-            job = shorten(plain, is_screened=is_screened)
+            job = dataclasses.replace(self.quick.job(None), candidate=guess.job.candidate)
             guess.is_done = self.gpu.begin(content_hash(job), job)
 
     def _find_known(self, rival: Version) -> Outcome | None:

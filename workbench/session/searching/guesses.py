@@ -6,22 +6,39 @@ import dataclasses
 import math
 import random
 import statistics
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from workbench.errors import WorkbenchError
 from workbench.policies.search import SearchTree, Space, Strategy, Try
 from workbench.records.search import NodeResult, SearchCandidate, SearchEvent
 
+WhyNot = Callable[[SearchCandidate, SearchTree], str]
+STEPS = 4  # of a strategy for each guess, at most: others may be screened out
+MOST_S = 0.5  # that guessing may take: the search waits for it (inferred)
 
-def guess_next(space: Space, strategy: Strategy, events: Iterable[SearchEvent], count: int) -> list[SearchCandidate]:
-    """The next candidates if each try, the pending one first, gives what is expected of it."""
+
+def never(candidate: SearchCandidate, tree: SearchTree) -> str:
+    """No reason."""
+    return ""
+
+
+def guess_next(
+    space: Space, strategy: Strategy, events: Iterable[SearchEvent], count: int, why_not: WhyNot = never
+) -> list[SearchCandidate]:
+    """The next candidates if each try, the pending one first, gives what is expected of it. `why_not` says why one is
+    screened out untried.
+    """
+    end = time.monotonic() + MOST_S
     tree, found = SearchTree.replay(events), list[SearchCandidate]()
     if tree.setup is None:
         return found
     try:
         if tree.pending is not None:
             _assume(tree, tree.pending)
-        while len(found) < count:
+        for _ in range(STEPS * count):
+            if len(found) == count or time.monotonic() > end:
+                break
             numbers = random.Random(f"{tree.setup.seed}-{tree.turns}")
             action = strategy.choose(tree, space, numbers)
             if not isinstance(action, Try):
@@ -32,6 +49,10 @@ def guess_next(space: Space, strategy: Strategy, events: Iterable[SearchEvent], 
                 number = tree.pending
             if number is None or (candidate := tree.node(number).candidate) is None:
                 break
+            if why_not(candidate, tree):
+                screened = NodeResult(outcome="passed", screened=True)
+                _write(tree, SearchEvent(number=0, kind="tried", node=number, result=screened))
+                continue
             found.append(candidate)
             _assume(tree, number)
     except WorkbenchError:  # a guess may lead where no search goes

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from workbench import plugins, probes
 from workbench.analysis import devices, speed_of_light
 from workbench.errors import UserError, WorkbenchError
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.plugins import DEFAULTS
-from workbench.policies.search import SearchTree, Space, Strategy, load_strategy, run_search
+from workbench.policies.search import Screen, SearchTree, Space, Strategy, load_strategy, run_search
 from workbench.policies.search.fitted import RecordedPriors, fit_recorded
+from workbench.policies.search.screening import OPTIMISM
 from workbench.profilers.counters import profile_full_size
 from workbench.protocols import Executor, Options
 from workbench.records import Diagnosis, Event, record
@@ -21,7 +23,7 @@ from workbench.records.search import SearchAim, SearchBudget, SearchCandidate, S
 from workbench.session.parts import Parts
 from workbench.session.profiling import Profiling
 from workbench.session.searching.evaluator import LiveEvaluator
-from workbench.session.searching.guesses import guess_next
+from workbench.session.searching.guesses import guess_next, never
 from workbench.session.searching.models import ModelSpace
 from workbench.session.searching.prefetching import Prefetching, choose_on_gpu, choose_workers
 from workbench.session.searching.priors import SessionPriors
@@ -30,14 +32,17 @@ from workbench.session.searching.standing import crown
 from workbench.session.searching.steering import Steer, steer
 from workbench.session.searching.store_log import StoreLog
 
-FIELDS = ("by", "aim", "options", "fresh", "workers")  # of a request, that a call may name
+FIELDS = ("by", "aim", "options", "fresh", "screen", "workers")  # of a request, that a call may name
+SearchScreen = Literal["priors", "emulator"]
 RECORDED_ARCH = "sm_90a"  # of the programs in the shipped landscapes
 TRIALS = 20  # of a search without a budget
 
 
 @record
 class SearchRequest:
-    """How a session is searched. `constants` are the strategy's."""
+    """How a session is searched. `constants` are the strategy's. `screen` says by what candidates are screened out
+    where trials are measured on a GPU: by what is expected of them (`policies.search.Screen`), or by the emulator.
+    """
 
     strategy: str = "tree"
     budget: SearchBudget | None = None
@@ -47,6 +52,7 @@ class SearchRequest:
     constants: tuple[tuple[str, Scalar], ...] = (("priors", True),)
     options: Options = dataclasses.field(default_factory=dict)  # of the proposer
     fresh: bool = False  # begin anew, also where such a search is in the log
+    screen: SearchScreen = "priors"
     workers: int | None = None  # runs beside the one that is waited for; None: as cores and memory allow
 
 
@@ -57,6 +63,8 @@ def make_request(strategy: str, budget: SearchBudget | int | None, seed: int, ho
     own: dict[str, Any] = {name: value for name, value in how.items() if name in FIELDS}
     if own.get("aim", "time") not in get_args(SearchAim):
         raise UserError(f"a search aims at {' or '.join(get_args(SearchAim))}, not at {own['aim']!r}")
+    if own.get("screen", "priors") not in get_args(SearchScreen):
+        raise UserError(f"a search screens by {' or '.join(get_args(SearchScreen))}, not by {own['screen']!r}")
     return SearchRequest(
         strategy=strategy,
         budget=SearchBudget(trials=budget) if isinstance(budget, int) else budget,
@@ -83,7 +91,8 @@ class Searching:
         strategy = load_strategy(request.strategy, **dict(request.constants))
         search, setup = self._find(request, strategy)
         space, log = self._make_space(setup, request.options), self._log_of(search)
-        own, inner = self.parts.testing.executor, self._choose_emulator()
+        own = self.parts.testing.executor
+        inner = self._choose_emulator() if request.screen == "emulator" or not own.runs_quick else own
         stop = self.parts.testing.context.stop
         budget = request.budget or (SearchBudget(trials=TRIALS) if not log.events() else None)
         self._check_budget(budget, setup)
@@ -98,14 +107,17 @@ class Searching:
             ):
 
                 def guess() -> list[SearchCandidate]:
-                    return guess_next(space, strategy, log.events(), max(emulator.workers, gpu.workers))
+                    count = max(emulator.workers, gpu.workers)
+                    return guess_next(space, strategy, log.events(), count, screen.why_not if screen else never)
 
                 evaluator = LiveEvaluator(self.parts, self.profiling, emulator, gpu, guess, setup.aim)
+                optimism = OPTIMISM if dict(request.constants).get("priors") else math.inf  # none: only by the bound
+                screen = Screen(evaluator, space, optimism) if is_quick and request.screen == "priors" else None
                 best = self.log.best
                 given = evaluator.judge_given(best, space.roots()) if best is not None else None
                 tree = run_search(
                     space,
-                    evaluator,
+                    screen or evaluator,
                     strategy,
                     log,
                     seed=setup.seed,

@@ -19,7 +19,7 @@ from workbench.records import Event, Facts, Job, Outcome, Problem
 from workbench.wire import content_hash
 
 CORES, HOST_BYTES = 2, 3 << 30  # that one run takes: compiling and emulating, small and at full size (inferred)
-MOST, MOST_ON_GPU = 12, 4  # runs ahead
+MOST, MOST_ON_GPU = 12, 8  # runs ahead
 AHEAD_SHARE = 1 / 4  # of a GPU's memory that the tensors of what is run ahead may take (inferred)
 POLL_S = 0.1
 
@@ -31,10 +31,10 @@ def choose_workers() -> int:
 
 
 def choose_on_gpu(facts: Facts, device: str, workers: int) -> int:
-    """How many of so many runs may be on the GPU: at most a third, and as its memory allows."""
+    """How many of so many runs may be on the GPU, as its memory allows."""
     least = max((work.least_bytes for work in facts.work if work.case == "full"), default=0)
     fitting = int(AHEAD_SHARE * devices.find(device).memory_bytes / max(least, 1))
-    return max(0, min(MOST_ON_GPU, -(-workers // 3), fitting))
+    return max(0, min(MOST_ON_GPU, workers, fitting))
 
 
 class Prefetching(Executor):

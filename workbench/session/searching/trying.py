@@ -1,4 +1,5 @@
-"""How a search tries a candidate: without the GPU first (`Screening`), then on the GPU in a quick way (`QuickTesting`).
+"""How a search tries a candidate: on the GPU in a quick way (`QuickTesting`), on the emulator before that if it is told
+to (`Screening`).
 
 Neither is a ground to accept a version: what becomes the best of a search is tested as any version is.
 """
@@ -12,7 +13,7 @@ from workbench.records import Job, Outcome, Trial, Version
 from workbench.session.testing import Testing
 
 COMPILING = ("source", "import", "compile")  # stages of a failure before anything ran
-SCREEN_S = 10.0  # of CPU time that a screening may take: a quick trial on a GPU takes a few seconds (inferred)
+SCREEN_S = 10.0  # of CPU time that a screening may take (inferred)
 TIMED_CALLS = 12  # of a quick trial
 
 
@@ -33,24 +34,14 @@ class Screening(Testing):
 
 
 class QuickTesting(Testing):
-    """Tests on a GPU: the full size is checked once, and timed in fewer rounds without torch or the parent. Odd sizes
-    are checked once too where no screening did so.
-    """
+    """Tests on a GPU: the full size is checked once, and timed in fewer rounds without torch or the parent."""
 
     def job(self, version: Version | None, *, want_sass: bool = False, rival: Version | None = None) -> Job:
         """As `Testing.job`, for a quick trial."""
         whole = super().job(version, want_sass=want_sass)
-        is_screened = version is not None and (trial := find_emulated(version)) is not None and trial.verdict.correct
-        return shorten(whole, is_screened=is_screened)
-
-
-def shorten(job: Job, *, is_screened: bool) -> Job:
-    """The quick form of a job for a GPU."""
-    small = () if is_screened else tuple(name for name in job.cases[:-1] if name == ODD)
-    cases = (*small, job.cases[-1])
-    return dataclasses.replace(
-        job, cases=cases, trials=1, timed_calls=TIMED_CALLS, rival=None, compiled="never", quick=True
-    )
+        return dataclasses.replace(
+            whole, cases=whole.cases[-1:], trials=1, timed_calls=TIMED_CALLS, rival=None, compiled="never", quick=True
+        )
 
 
 def find_emulated(version: Version) -> Trial | None:
