@@ -73,7 +73,7 @@ class Study:
 class Studied:
     """The results of a study, those of the pairs first, and the file that keeps them.
 
-    `recorded` says when and with what a recording was made; it is empty for what was measured here.
+    `recorded` says when a recording was made; it is empty for what was measured here.
     """
 
     study: Study
@@ -132,8 +132,8 @@ def read_recorded() -> Studied:
     rows = list(read_rows(RECORDED))
     versions = dict(rows[0].versions)
     study = Study(cache_kib=rows[0].cache.capacity_bytes >> 10 if rows[0].cache else Study().cache_kib)
-    said = f"recorded on {versions['date'][:10]} with torch {versions['torch']}"
-    return Studied(study=study, results=tuple(row.result for row in rows), path=RECORDED, recorded=said)
+    recorded = f"recorded on {versions['date'][:10]}"
+    return Studied(study=study, results=tuple(row.result for row in rows), path=RECORDED, recorded=recorded)
 
 
 def prepare(study: Study) -> Relabelled:

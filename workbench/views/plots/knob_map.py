@@ -93,8 +93,10 @@ def draw_knobs(studied: Studied) -> MimeBundle:
     seeds = len({result.policy.seed for result in studied.results})
     place = ", features in the host's memory" * (first.training.features == "host")
     title = f"{first.graph}, {first.training.model}, {first.training.epochs} epochs on {first.device}{place}: mix and p"
-    notes = [f"mean of {seeds} seed{'s' * (seeds > 1)}", f"cache of {studied.study.cache_kib} KiB"]
-    note = "; ".join([*notes, *([studied.recorded] if studied.recorded else []), "the full colour is the best"])
+    kib = studied.study.cache_kib
+    cache = f"cache of {kib >> 10} MiB" if kib and not kib % 1024 else f"cache of {kib} KiB"
+    parts = [f"mean of {seeds} seed{'s' * (seeds > 1)}", cache, studied.recorded, "the full colour is the best"]
+    note = "; ".join(part for part in parts if part)
     text, page = _table(studied.results, f"{title}; {note}")
     labels = [f"{value:g}" for value in columns], [f"{value:g}" for value in rows]
     described = "; ".join(
