@@ -100,3 +100,25 @@ def test_buffers_of_rows_are_used_again_and_grow() -> None:
     for nodes, got in zip(asked, found, strict=True):  # none was overwritten by a later one
         assert torch.equal(got, matrix[nodes.long()])
     assert all(watch.seconds() > 0 for watch in watches)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_a_gpu_gets_the_rows_of_each_batch_while_steps_run(prepared: Relabelled, place: str) -> None:
+    device = torch.device("cuda")
+    batches = MiniBatches(prepared.graph, Policy(mix=0.2, p=0.9, batch=64, fanouts=(4, 3)))
+    features = torch.from_numpy(prepared.graph.features)
+    labels = torch.from_numpy(prepared.graph.labels).to(device)
+    feeds = [Feed(DeviceMiniBatches(batches, device), features.to(place), labels, depth) for depth in (0, 2)]
+    busy = torch.randn(2048, 2048, device=device)
+    for number in range(2):  # buffers are used again
+        drawn = [one.nodes.cpu() for one in DeviceMiniBatches(batches, device).epoch(number)]
+        for feed in feeds:
+            got = []
+            for tensors in feed.epoch(number)[0]:
+                busy = (busy @ busy).tanh()  # work of a step, behind which batches are made
+                got.append((tensors.features.clone(), tensors.labels.clone()))
+            for nodes, (rows, own) in zip(drawn, got, strict=True):
+                assert torch.equal(rows.cpu(), features[nodes])
+                assert torch.equal(own, labels[nodes[: len(own)].to(device)])
