@@ -13,7 +13,7 @@ Libraries are loaded before anything is timed.
 
 Features have 1,024 columns, as those of IGB (Khatua and others 2023), and unit variance; a class has five centres.
 Noise and centres were chosen by pilots on a CPU, on block models of 30,000 and 60,000 nodes. The learning rate of a
-model is the one of four at which uniform batches reach the highest validation accuracy on the pilot's graph, which is
+model is the one of four, tried from the lowest, at which uniform batches reach the highest validation accuracy on the pilot's graph, which is
 none of the three, of those at which they need eight epochs or more: what converges in fewer is done before communities
 are found. All policies train with it.
 

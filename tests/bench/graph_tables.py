@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import comm_rand_on_gpu
@@ -105,35 +105,62 @@ def _launches() -> list[str]:
 
 
 def _features_on_host() -> list[str]:
-    path = RESULTS / f"{IN_HOST_MEMORY}.jsonl"
-    return _compare_in_host_memory(path) if path.exists() else _first_run_on_host()
-
-
-def _compare_in_host_memory(path: Path) -> list[str]:
-    results = [row.result for row in sweep.read_rows(path)]
+    results = [row.result for row in sweep.read_rows(RESULTS / f"{IN_HOST_MEMORY}.jsonl")]
     lines = graph_comparison.compare(results)
     pilots = [row.result for row in sweep.read_rows(RESULTS / f"{IN_HOST_MEMORY}_pilot.jsonl")]
     rates = {one.training.model: one.training.learning_rate for one in results}
+    first, seeds = results[0].training, max(len(line.results) for line in lines)
     return [
         "### Features in the host's memory",
         "As where a graph is larger than a GPU's memory: what counts is the rows of a batch that threads gather in "
         "pinned memory and that are copied. Block models of different size, density and strength, 1,024 features, "
-        f"batches of 8,192 roots, two models, on an {results[0].device}; drawing, gathering and copying run ahead of "
-        "the step, for all policies alike. *To convergence*: how many times sooner than uniform batches a policy "
-        "reaches their accuracy at convergence less 0.5 points, preprocessing counted, where every seed did; "
-        "*an epoch*: how many times shorter it is. Over all graphs and models, beside the figures of COMM-RAND's "
-        "abstract (real graphs, an A100, DGL):",
+        f"batches of 8,192 roots, two models, {seeds} seed{'s' * (seeds > 1)}, on {results[0].device}s, one for each "
+        "training; drawing, gathering and copying run ahead of the step, for all policies alike. *To convergence*: how "
+        "many times sooner than uniform batches a policy reaches their accuracy at convergence less 0.5 points, "
+        "preprocessing counted, where every seed did; *an epoch*: how many times shorter it is. At most "
+        f"{first.epochs} epochs, or {first.patience} without a gain: where accuracy still rose, convergence is to the "
+        "best so far. Over all graphs and models, beside the figures of COMM-RAND's abstract (real graphs, an A100, "
+        "DGL):",
         graph_comparison.summarise_policies(lines),
-        "Parts are seconds of an epoch, each measured by itself; they run side by side, so that the longest, or the "
-        "host that launches all of them, bounds an epoch. Rows are those of the first batches of seed 0:",
+        *_say_where_time_goes(lines),
         graph_comparison.tabulate(lines),
         "Noise and centres of the features were chosen by small pilots on a CPU. The learning rate "
         f"({', '.join(f'{model} {rate:g}' for model, rate in rates.items())}) is the one at which uniform batches "
         "reached the highest validation accuracy on a graph of its own, of those at which they need eight epochs or "
-        "more: with fewer they would be done before communities are found. What they need at every rate:",
+        "more: with fewer they would be done before communities are found. What they need at each rate that was tried, "
+        f"from the lowest, in at most {pilots[0].training.epochs} epochs:",
         graph_comparison.tabulate(graph_comparison.compare(pilots)),
         f"Source: `results/{IN_HOST_MEMORY}.jsonl` and `_pilot.jsonl`, `tests/bench/comm_rand_in_host_memory.py`, "
         f"{dict(_versions(IN_HOST_MEMORY))['date'][:10]}.",
+        *_noisier_features(),
+    ]
+
+
+def _say_where_time_goes(lines: list[graph_comparison.Line]) -> list[str]:
+    stock = [one for line in lines if line.policy == "uniform" for one in line.results]
+    share = fmean(one.parts.gather_s / (one.epoch_s or math.nan) for one in stock if one.parts)
+    bytes_of_row = [one.locality.feature_bytes / one.locality.unique_rows for one in stock]
+    rate = fmean(
+        one.parts.rows * size / one.parts.gather_s for one, size in zip(stock, bytes_of_row, strict=True) if one.parts
+    )
+    near = [line for line in lines if line.policy.startswith("comm-rand mix=0.125")]
+    prepared = [fmean(one.prepare_s for one in line.results) / line.seconds for line in near if line.speedup]
+    missed = [
+        f"{line.policy} with {line.model} on {line.graph} ({line.points:+.2f} points)"
+        for line in near if not line.speedup
+    ]  # fmt: skip
+    worst = min(lines, key=lambda line: line.points)
+    ends = fmean(one.test or math.nan for one in worst.results)
+    return [
+        f"Where the time goes: the threads that gather rows take {share:.0%} of an epoch of uniform batches (at "
+        f"{rate / 1e9:.0f} GB/s), so that rows saved are time saved, until drawing and steps, which hardly depend on "
+        f"the policy, bound an epoch. Then preprocessing weighs: {min(prepared):.0%} to {max(prepared):.0%} of the time "
+        "to convergence at mix 0.125. "
+        + (f"Not reached within the epochs: {'; '.join(missed)}. " if missed else "")
+        + f"The structural end is worse, and can fail: {worst.policy} with {worst.model} on {worst.graph} ends at "
+        f"{ends:.0%}, {-worst.points:.0f} points below uniform batches.",
+        "Parts are seconds of an epoch, each measured by itself; they run side by side. Rows are those of the first "
+        "batches of seed 0:",
     ]
 
 
@@ -158,15 +185,15 @@ def recorded_maps() -> str:
     )
 
 
-def _first_run_on_host() -> list[str]:
+def _noisier_features() -> list[str]:
     results = [row.result for row in sweep.read_rows(RESULTS / "h200_minibatches_host.jsonl")]
     epoch = {(one.policy.name, one.policy.mix, one.policy.p): one.epoch_s or math.nan for one in results}
     gain = epoch["uniform", 1.0, 0.5] / epoch["comm-rand", 0.125, 1.0]
     return [
-        "With the features in the host's memory, as those of a graph that a GPU cannot hold, the rows of a batch are "
-        f"what counts: an epoch at (0.125, 1) is {gain:.1f} times shorter than one of uniform batches. In this run the "
-        "features are noisier, and a model that sees few communities in a batch does not reach uniform batches' "
-        "accuracy before it stops (one seed, stopped after three epochs without a gain):",
+        "Noisier features are another matter. In an earlier run (512 features, gathered and copied one batch after the "
+        f"other) an epoch at (0.125, 1) is {gain:.1f} times shorter too, but a model that sees few communities in a "
+        "batch does not reach uniform batches' accuracy before it stops (one seed, stopped after three epochs without "
+        "a gain):",
         comm_rand_on_gpu.tabulate(results),
         "Source: `results/h200_minibatches_host.jsonl`, `tests/bench/comm_rand_on_gpu.py --graphs sbm --models sage "
         "--place host --spread 80 --seeds 1 --epochs 12 --patience 3`, "
