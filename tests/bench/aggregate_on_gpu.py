@@ -11,7 +11,7 @@ is named, indices, offsets and the result once) over that of a copy in the same 
 `share_of_own_copy` over that of a copy of as many bytes, `read_rate` that of all bytes. `speedup` is that of the
 fastest rung, as `tune` finds it, against the fastest of torch.sparse.mm, segment_reduce, index_add and
 torch_geometric's own, if it is installed; `first` that of the planner's first version, `before` that of the fastest
-program without the merge path, prefetched indices and columns in parts. The geometric means come last.
+program of BEFORE. The geometric means come last.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ PROGRAMS = {  # name of the file -> program
     "gather": f"gather(x, index, axis=1, layers=1) {SM80}",
     "aggregate": f"aggregate(x, indptr, indices, op=mean) {SM90} .rows(2) .split(4) .threads_per_row(32)",
     "aggregate_merge_path": f"aggregate(x, indptr, indices, op=mean) {SM90} .rows(4) .merge_path(64)",
-    "aggregate_prefetch": f"aggregate(x, indptr, indices) {SM80} .prefetch()",
     "aggregate_weighted": f"aggregate(x, indptr, indices, weighted=1, empty=identity) {SM80} .split(2) "
     ".threads_per_row(16)",
     "sddmm": f"sddmm(q, k, indptr, indices) {SM90} .split(2) .unroll(2)",

@@ -92,22 +92,11 @@ def test_launches_depend_on_shapes_only() -> None:
     assert [launch.grid for launch in emulation.launches] == [(1, 1, 1)]  # no row has parts in several CTAs
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("op", ["sum", "max"])
-@pytest.mark.parametrize("columns", [13, 64])
-def test_prefetched_indices(op: str, columns: int) -> None:
-    x, (indptr, indices) = torch.randn(40, columns), make_graph()
-    text = f"aggregate(x, indptr, indices, op={op}) .prefetch() .split(2) .threads_per_row(16) .unroll(2)"
-    torch.testing.assert_close(run_on(text, (x, indptr, indices), NAMES), reduce_rows(x, indptr, indices, op))
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (".merge_path(48)", "merge_path=48"),
         (".merge_path(64) .split(2)", "merge path"),
-        (".prefetch(1)", "prefetch=1"),
-        (".merge_path(64) .prefetch()", "loads all indices first"),
         (".merge_path(64) .rows(1) .threads_per_row(8)", "is 8"),
     ],
 )

@@ -5,6 +5,7 @@ There is no such device here: the tests limit the samples of one run.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,6 +92,41 @@ def test_results_are_those_of_one_run(forward: str, most: int, monkeypatch: pyte
         torch.testing.assert_close(one, other)
     for one, other in zip(found.found.eager, whole.found.eager, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_what_is_right_for_quick_jobs_is_computed_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job("torch.relu(x) + y")
+    make, run, runs = loading.make_inputs, effects.run_calls, []
+
+    def count(*given: Any, **options: Any) -> Any:
+        runs.append(options)
+        return run(*given, **options)
+
+    monkeypatch.setattr(loading, "make_inputs", lambda module, problem, seed, *_: make(module, problem, seed))
+    model, _ = make_call(job)
+    monkeypatch.setattr(referee, "reference_model", lambda *_: model)
+    monkeypatch.setattr(effects, "run_calls", count)
+    memory = [1 << 30]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (memory[0], memory[0]))
+    judge = referee.Referee()
+
+    def count_runs(quick: bool, seed: int, timed: bool = False) -> int:
+        judge.close()  # between jobs
+        judge._job = dataclasses.replace(job, quick=quick)
+        before = len(runs)
+        assert judge.expect("shrunk", 3, [seed], timed) == {"carried": False} and judge.expected is not None
+        return len(runs) - before
+
+    assert [count_runs(False, 1), count_runs(False, 1)] == [1, 1]
+    assert [count_runs(True, 1), count_runs(True, 1), count_runs(True, 1, timed=True), count_runs(True, 1)] == [
+        1,
+        0,
+        1,
+        0,
+    ]
+    assert [count_runs(True, 2), count_runs(True, 2)] == [1, 0]
+    memory[0] = 1 << 10  # too little for what is kept
+    assert [count_runs(True, 3), count_runs(True, 3)] == [1, 1]
 
 
 def test_ranges_of_rounded_integers_are_those_of_the_parts() -> None:

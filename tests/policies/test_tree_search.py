@@ -281,6 +281,15 @@ def test_screening_saves_trials_by_what_is_expected(places: dict[str, Landscape]
     messages = [event.result.message for event in log.events() if event.result is not None and event.result.screened]
     assert all("at the optimistic end of what is expected, the best" in message for message in messages)
     assert all(tree.nodes[number].status in ("passed", "screened", "failed") for number in tree.tried)
+    eager = run_search(
+        space,
+        Screen(LandscapeEvaluator(place), space, most=3),
+        load_strategy("random"),
+        MemoryLog(),
+        budget=SearchBudget(trials=20),
+    )
+    states = "".join("s" if eager.nodes[number].status == "screened" else "." for number in eager.tried)
+    assert "sss." in states and "ssss" not in states
 
 
 def test_without_optuna_one_line_says_what_to_install(

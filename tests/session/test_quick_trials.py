@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.errors import UserError
 from workbench.evaluate import QUICK
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.replay import ReplayExecutor
@@ -176,3 +177,22 @@ def test_the_number_of_workers_follows_the_machine(monkeypatch: pytest.MonkeyPat
     }
     assert [prefetching.choose_on_gpu(of[1], "H200", workers) for workers in (0, 3, 7, 12)] == [0, 3, 7, 8]
     assert prefetching.choose_on_gpu(of[20], "H200", 12) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_search_may_screen_by_the_emulator(tmp_path: Path, workers: int) -> None:
+    gpu = QuickGpu()
+    with Session.create("relu", root=tmp_path, executor=gpu, calibrate=False, name="s") as session:
+        session.accept(session.program(FAST).number)
+        tree = session.search("random", 3, seed=1, screen="emulator", workers=workers)
+        assert tree.trials == 3
+        for number in tree.tried[1:]:
+            result = tree.nodes[number].result
+            first, *rest = session.version(result.version).trials
+            assert (first.outcome.executor, {check.case for check in first.outcome.checks}) == ("emulator", {"odd"})
+            assert result.screened == (not rest)
+        assert tree.screened == len(tree.tried) - 4
+        with pytest.raises(UserError, match="screens by priors or emulator, not by 'eye'"):
+            session.search("random", 3, screen="eye")

@@ -35,7 +35,6 @@ class AggregateConfig:
     split: int = 1
     vector: int = 4  # neighbouring elements in one access, at most; rows and addresses may allow fewer
     unroll: int = 4
-    prefetch: bool = False  # whether a step's indices are loaded before the vectors of the step before are used
     items: int = 0  # of the merge path; 0: a group of threads has a row
 
     @property

@@ -24,14 +24,6 @@ def combine(cfg: Static, total, value):
 
 
 @cute.jit
-def load_numbers(cfg: Static, indices: cute.Tensor, numbers, first, end, is_whole: cutlass.Constexpr):
-    """Load the indices of a thread's UNROLL neighbours from number `first` on; `is_whole`: all are before `end`."""
-    for turn in cutlass.range_constexpr(cfg.unroll):
-        if is_whole or first + turn * cfg.split < end:
-            numbers[turn] = indices[first + turn * cfg.split]
-
-
-@cute.jit
 def add_neighbours(
     cfg: Static,
     x: cute.Tensor,
@@ -39,7 +31,6 @@ def add_neighbours(
     weights: Many[cute.Tensor],
     heads: Many[cutlass.Int32],
     totals,
-    numbers,
     first,
     end,
     column,
@@ -50,22 +41,17 @@ def add_neighbours(
 ):
     """Take in a thread's next UNROLL neighbours from number `first` on; all are loaded before the first is used.
 
-    `is_whole`: all of them are before `end`. `numbers`: their indices; with prefetch they are there, and those of the
-    next are loaded.
+    `is_whole`: all of them are before `end`.
     """
     parts = cute.make_rmem_tensor(cute.make_layout((width, cfg.unroll)), x.element_type)
     factors = tuple(cute.make_rmem_tensor(cfg.unroll, weight.element_type) for weight in weights)
-    if cutlass.const_expr(not cfg.prefetch):
-        load_numbers(cfg, indices, numbers, first, end, is_whole)
     for turn in cutlass.range_constexpr(cfg.unroll):
         at = first + turn * cfg.split
         if is_whole or at < end:
-            number = cutlass.Int64(numbers[turn])
+            number = cutlass.Int64(indices[at])
             cute.autovec_copy(x[checked_offset(number * vectors + column, number, extent), None], parts[None, turn])
             for weight, factor, count in zip(weights, factors, heads, strict=True):
                 factor[turn] = weight[cutlass.Int64(at) * count + column * count // vectors]
-    if cutlass.const_expr(cfg.prefetch and is_whole):
-        load_numbers(cfg, indices, numbers, first + cfg.step, end, False)
     for turn in cutlass.range_constexpr(cfg.unroll):
         if is_whole or first + turn * cfg.split < end:
             for e in cutlass.range_constexpr(width):
@@ -130,16 +116,11 @@ def aggregate_kernel(
     first = begin + tidx % cfg.group // cfg.tile
     totals = cute.make_rmem_tensor(width, cutlass.Float32)
     totals.fill(cfg.identity)
-    numbers = cute.make_rmem_tensor(cfg.unroll, indices.element_type)
-    if cutlass.const_expr(cfg.prefetch):
-        load_numbers(cfg, indices, numbers, first, end, False)
     whole = first + cutlass.max(end - first, 0) // cfg.step * cfg.step
     for at in range(first, whole, cfg.step):
-        add_neighbours(cfg, x, indices, weights, heads, totals, numbers, at, end, column, extent, vectors, width, True)
+        add_neighbours(cfg, x, indices, weights, heads, totals, at, end, column, extent, vectors, width, True)
     if whole < end:
-        add_neighbours(
-            cfg, x, indices, weights, heads, totals, numbers, whole, end, column, extent, vectors, width, False
-        )
+        add_neighbours(cfg, x, indices, weights, heads, totals, whole, end, column, extent, vectors, width, False)
     if cutlass.const_expr(cfg.split > 1):
         combine_groups(cfg, totals, tidx, width)
     if is_mine & (tidx % cfg.group < cfg.tile):

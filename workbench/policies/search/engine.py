@@ -140,7 +140,7 @@ class _Runner:
         if spent is not None:
             self.write("stopped", reason=spent, by="engine")
             return False
-        if self.space.writes and (idle := _screened_in_a_row(self.tree)) >= MOST_SCREENED:
+        if self.space.writes and (idle := self.tree.screened_in_a_row) >= MOST_SCREENED:
             self.write("stopped", reason=f"the last {idle} candidates were screened out", by="engine")
             return False
         if self.tree.pending is not None:
@@ -203,16 +203,6 @@ class _Runner:
         assert node.candidate is not None
         result = self.evaluator.judge(node.candidate, self.tree, self.should_stop)
         self.write("tried", node=number, result=result)
-
-
-def _screened_in_a_row(tree: SearchTree) -> int:
-    """How many of the last tries cost no trial because they were screened out."""
-    found = 0
-    for number in reversed(tree.tried):
-        if tree.nodes[number].status != "screened":
-            break
-        found += 1
-    return found
 
 
 def _describe(setup: SearchSetup) -> str:

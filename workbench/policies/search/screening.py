@@ -23,8 +23,9 @@ LEAST_TRIALS = 3  # before anything is screened out: one says how far a prior is
 class Screen:
     """An evaluator that asks another one only about candidates that may win."""
 
-    def __init__(self, evaluator: Evaluator, space: Space, optimism: float = OPTIMISM) -> None:
-        self.evaluator, self.space, self.optimism = evaluator, space, optimism
+    def __init__(self, evaluator: Evaluator, space: Space, optimism: float = OPTIMISM, most: float = math.inf) -> None:
+        """After `most` candidates in a row that were screened out one is tried all the same: priors may be wrong."""
+        self.evaluator, self.space, self.optimism, self.most = evaluator, space, optimism, most
 
     def judge(self, candidate: SearchCandidate, tree: SearchTree, should_stop: ShouldStop) -> NodeResult:
         """The result of the other evaluator, or one that is `screened`."""
@@ -39,6 +40,8 @@ class Screen:
         if bound is not None and bound >= tree.best_s:
             return f"at its speed of light it takes {bound:.3g} s, the best {tree.best_s:.3g} s"
         if tree.trials < LEAST_TRIALS or tree.best is None or candidate.prior is None:
+            return ""
+        if tree.screened_in_a_row >= self.most:
             return ""
         memory = SearchMemory(tree, self.space)
         mean, deviation = memory.predict([candidate])

@@ -141,6 +141,16 @@ class SearchTree:
         """The time of the best node in seconds, infinite before the first correct one."""
         return _time_s(self.best)
 
+    @property
+    def screened_in_a_row(self) -> int:
+        """How many of the last tries cost no trial because they were screened out."""
+        found = 0
+        for number in reversed(self.tried):
+            if self.nodes[number].status != "screened":
+                break
+            found += 1
+        return found
+
     def path(self, number: int) -> tuple[int, ...]:
         """The numbers from the root to a node."""
         found = [number]

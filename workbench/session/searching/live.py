@@ -36,6 +36,7 @@ FIELDS = ("by", "aim", "options", "fresh", "screen", "workers")  # of a request,
 SearchScreen = Literal["priors", "emulator"]
 RECORDED_ARCH = "sm_90a"  # of the programs in the shipped landscapes
 TRIALS = 20  # of a search without a budget
+SCREENED = 10  # candidates in a row that are screened out by priors, before one is tried all the same (inferred)
 
 
 @record
@@ -112,7 +113,9 @@ class Searching:
 
                 evaluator = LiveEvaluator(self.parts, self.profiling, emulator, gpu, guess, setup.aim)
                 optimism = OPTIMISM if dict(request.constants).get("priors") else math.inf  # none: only by the bound
-                screen = Screen(evaluator, space, optimism) if is_quick and request.screen == "priors" else None
+                screen = (
+                    Screen(evaluator, space, optimism, SCREENED) if is_quick and request.screen == "priors" else None
+                )
                 best = self.log.best
                 given = evaluator.judge_given(best, space.roots()) if best is not None else None
                 tree = run_search(

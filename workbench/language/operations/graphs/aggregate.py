@@ -44,13 +44,7 @@ MERGE_PATH = Setting(
     meaning="each group of threads takes {values} neighbours and ends of rows, whatever rows they belong to, so that "
     "long rows are shared; a second kernel adds up the parts of rows that several CTAs have",
 )
-PREFETCH = Setting(
-    name="prefetch",
-    values=((),),
-    reason="it takes nothing: the indices of the next neighbours are loaded before the present vectors are used",
-    meaning="the indices of the next neighbours are loaded before the present vectors are used",
-)
-SETTINGS = (ARCH, ROWS, THREADS_PER_ROW, SPLIT, VECTOR, UNROLL, PREFETCH, MERGE_PATH)
+SETTINGS = (ARCH, ROWS, THREADS_PER_ROW, SPLIT, VECTOR, UNROLL, MERGE_PATH)
 DEFAULTS = {"rows": 8, "threads_per_row": 32, "split": 1, "vector": 4, "unroll": 4}
 
 
@@ -64,7 +58,7 @@ def check(stage: Stage) -> list[Rejection]:
             )
         ]
     if setting(stage, "merge_path") is not None:
-        more = reject_settings(stage, ("split", "prefetch"), "the merge path shares rows and loads all indices first")
+        more = reject_settings(stage, ("split",), "the merge path shares rows by itself")
         return [*more, *check_threads(stage, DEFAULTS)]
     return check_threads(stage, DEFAULTS)
 
@@ -97,7 +91,6 @@ def config_of(stage: Stage) -> AggregateConfig:
         split=given["split"],
         vector=given["vector"],
         unroll=given["unroll"],
-        prefetch=setting(stage, "prefetch") is not None,
         items=number(stage, "merge_path", 0),
     )
 

@@ -75,7 +75,15 @@ FRESH = Argument(
     group=GROUP,
     about="begin anew, also where the session has a search that began in the same way and could go on",
 )
-HOW = (SEED, PRIORS, NO_PRIORS, AIM, FRESH)
+SCREEN = Argument(
+    flags=("--screen",),
+    choices=("priors", "emulator"),
+    default="priors",
+    group=GROUP,
+    about="on a GPU, by what candidates are screened out untried: by what is expected of them and by the bound (the "
+    "default), or on the emulator, which may take longer than a trial",
+)
+HOW = (SEED, PRIORS, NO_PRIORS, AIM, SCREEN, FRESH)
 SEARCH = (NAME, *BUDGET, *HOW)
 TUNE = (
     NAME,

@@ -29,13 +29,14 @@ def read_budget(arguments: Namespace) -> SearchBudget | None:
 
 
 def read_how(arguments: Namespace) -> dict[str, Any]:
-    """Seed, aim, priors and who writes, for `Session.search`."""
+    """Seed, aim, priors, screening and who writes, for `Session.search`."""
     if arguments.priors and arguments.no_priors:
         raise UserError("--priors and --no-priors exclude each other")
     return {
         "seed": arguments.seed,
         "aim": arguments.aim,
         "priors": not arguments.no_priors,
+        "screen": arguments.screen,
         "fresh": arguments.fresh,
         "by": arguments.by,
     }
