@@ -40,8 +40,8 @@ def caches() -> str:
         f"chosen with these rows in view), and {geometric_mean(before):.2f} for the fastest of five programs without "
         "the merge path and columns in parts. Indices loaded a step ahead were measured too, were faster in "
         f"{len(ahead)} cases, by {max(ahead) - 1:.0%} at most, and are not offered. *Copy*: unique bytes per second "
-        "over those of a copy of 1 GiB; rows that are read again count once, so it falls with re-use. *Own copy*: the time "
-        "of a copy of as many bytes over ours. *TB/s*: all bytes that are read and written, from DRAM or a cache. "
+        "over those of a copy of 1 GiB; rows that are read again count once, so it falls with re-use. *Own copy*: the "
+        "time of a copy of as many bytes over ours. *TB/s*: all bytes that are read and written, from DRAM or a cache. "
         "Other work ran on cores of the host and slowed the calls of some rows of the last graphs.",
         table(
             [
