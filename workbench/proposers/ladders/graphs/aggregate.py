@@ -107,9 +107,9 @@ def rungs_of(size: Size | None, wide: int) -> tuple[Rung, ...]:
         cta=64,
         need="",
     )
+    larger = rung("larger even shares", "fewer searches for the first row, fewer parts of rows", items=128, unroll=8)
     others = (
         rung("four neighbours on the way per thread", "larger CTAs: fewer to start"),
-        rung("larger even shares", "fewer searches for the first row, fewer parts of rows", items=128, unroll=8),
         rung("smaller even shares", "more CTAs for few neighbours", items=32),
         rung("eight neighbours on the way", "more loads in flight", cta=64, unroll=8),
         rung("two neighbours on the way", "rows with few neighbours; fewer registers", unroll=2),
@@ -130,5 +130,6 @@ def rungs_of(size: Size | None, wide: int) -> tuple[Rung, ...]:
         title="one element per thread",
         reason="the simplest correct kernel",
     )
-    first = (path, small) if size is not None and size.is_long else (small, path)
-    return (*first, *tiled, *others, simple)
+    if size is not None and size.is_long:
+        return (path, larger, small, *tiled, *others, simple)
+    return (small, *tiled, path, larger, *others, simple)
