@@ -163,8 +163,8 @@ def _features_on_host() -> list[str]:
         graph_comparison.summarise_policies(lines),
         *_say_where_time_goes(lines),
         graph_comparison.tabulate(lines),
-        "Noise and centres of the features were chosen by small pilots on a CPU with the curves of uniform and of biased "
-        "batches in view: settings at which biased batches lost more were dropped. The learning rate "
+        "Noise and centres of the features were chosen by small pilots on a CPU with the curves of uniform and of "
+        "biased batches in view: settings at which biased batches lost more were dropped. The learning rate "
         f"({', '.join(f'{model} {rate:g}' for model, rate in rates.items())}) is the one at which uniform batches "
         "reached the highest validation accuracy on a graph of its own, of those at which they need eight epochs or "
         "more: with fewer they would be done before communities are found. What they need at each rate that was tried, "
@@ -194,8 +194,8 @@ def _say_where_time_goes(lines: list[graph_comparison.Line]) -> list[str]:
     return [
         f"Where the time goes: the threads that gather rows take {share:.0%} of an epoch of uniform batches (at "
         f"{rate / 1e9:.0f} GB/s), so that rows saved are time saved, until drawing and steps, which hardly depend on "
-        f"the policy, bound an epoch. Then preprocessing weighs: {min(prepared):.0%} to {max(prepared):.0%} of the time "
-        "to convergence at mix 0.125. "
+        f"the policy, bound an epoch. Then preprocessing weighs: {min(prepared):.0%} to {max(prepared):.0%} of the "
+        "time to convergence at mix 0.125. "
         + (f"Not reached within the epochs: {'; '.join(missed)}. " if missed else "")
         + f"The structural end is worse, and can fail: {worst.policy} with {worst.model} on {worst.graph} ends at "
         f"{ends:.0%}, {-worst.points:.0f} points below uniform batches.",
