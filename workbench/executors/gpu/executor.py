@@ -39,8 +39,8 @@ _at_work: set[Candidates] = set()  # whose processes are on a device or about to
 
 @contextlib.contextmanager
 def _hold_device(context: RunContext) -> Iterator[None]:
-    """Wait until no other run of this process has the referee, and have it. A run that is broken off ends it, unless the
-    referee has answered all that it was asked.
+    """Wait until no other run of this process has the referee, and have it. A run that is broken off ends it, unless
+    the referee has answered all that it was asked.
     """
     while not _POOL.lock.acquire(timeout=0.2):
         context.raise_if_stopped()
