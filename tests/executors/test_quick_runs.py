@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from test_benchmark import _process, planned
 
 from workbench import problems
+from workbench.errors import Stopped
 from workbench.evaluate import QUICK, judge
 from workbench.executors.gpu import executor, processes, telemetry
 from workbench.executors.gpu.executor import GpuExecutor
@@ -128,6 +130,25 @@ def test_quick_jobs_run_side_by_side_and_leave_the_referee_to_each_other(
     whole = GpuExecutor().run(replace(right, quick=False, cases=("shrunk",)))
     assert whole.failure is None and not whole.quick and whole.reference_timing is not None
     assert workers.roles.count("referee") == 1 and len(set(seeds)) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "answered", "stays"), [(Stopped, 2, True), (Stopped, 1, False), (KeyError, 2, False)]
+)
+def test_a_run_that_is_stopped_leaves_a_referee_that_owes_no_answer(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], answered: int, stays: bool
+) -> None:
+    ended: list[str] = []
+    referee = SimpleNamespace(
+        channel=SimpleNamespace(sent=2, received=answered), end=lambda: ended.append("referee"), number=1
+    )
+    pool = executor.RefereePool()
+    pool.referee = referee  # type: ignore[assignment]
+    monkeypatch.setattr(executor, "_POOL", pool)
+    with pytest.raises(error), executor._hold_device(RunContext()):
+        raise error
+    assert (pool.referee is referee, ended) == ((True, []) if stays else (False, ["referee"]))
+    assert not pool.lock.locked()
 
 
 @contextmanager

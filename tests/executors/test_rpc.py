@@ -55,6 +55,31 @@ def test_every_order_has_its_reply(pair: Pair) -> None:
     assert [line.call({"do": "it", "n": n})["twice"] for n in (3, 4, 5)] == [6, 8, 10]
 
 
+def test_a_wait_reads_nothing_and_ends_with_a_reply_or_the_process(pair: Pair) -> None:
+    mine, theirs = pair
+    left, asked = [3], threading.Event()
+
+    def alive() -> bool:
+        left[0] -= 1
+        return left[0] > 0
+
+    line = SocketChannel(mine, alive)
+    line.send({"do": "it", "n": 1})
+    line.wait()  # nobody answers, and the process is gone at the third look
+    assert left == [0]
+    left[0] = 1 << 30
+    thread = threading.Thread(target=lambda: (asked.wait(5), answering(theirs, 1)), daemon=True)
+    thread.start()
+    threading.Timer(0.2, asked.set).start()
+    started = time.monotonic()
+    line.wait()
+    assert 0.1 < time.monotonic() - started < 3 and line.received == 0
+    line.wait()  # it is there still
+    assert line.recv() == {"twice": 2}
+    with pytest.raises(Ended):
+        line.call({"do": "it", "n": 2})
+
+
 def test_nothing_of_a_later_request_is_there_before_it_is_due(pair: Pair) -> None:
     mine, theirs = pair
     ahead: list[bool] = []

@@ -362,8 +362,8 @@ class Session(LogReader, TestSettings):
     ) -> SearchTree:
         """Search among versions by a strategy of `policies.search`, or go on with the last search that began so.
 
-        A budget that is a number is of trials. `how`: fields of `SearchRequest` (by, aim, fresh, options, workers), and
-        constants of the strategy, such as priors=False. Each candidate that is tried becomes a version.
+        A budget that is a number is of trials. `how`: fields of `SearchRequest` (by, aim, fresh, options, screen,
+        workers), and constants of the strategy, such as priors=False. Each candidate that is tried becomes a version.
         """
         return self._thread.run(lambda: self._searching.run(make_request(strategy, budget, seed, how)))
 

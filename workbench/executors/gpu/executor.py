@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.errors import ProblemError
+from workbench.errors import ProblemError, Stopped
 from workbench.executors.gpu import telemetry
 from workbench.executors.gpu.benchmark import Run
 from workbench.executors.gpu.memory import check_fits, choose_folder, needs_turns
@@ -39,13 +39,16 @@ _at_work: set[Candidates] = set()  # whose processes are on a device or about to
 
 @contextlib.contextmanager
 def _hold_device(context: RunContext) -> Iterator[None]:
-    """Wait until no other run of this process has the referee, and have it. A run that is broken off ends it."""
+    """Wait until no other run of this process has the referee, and have it. A run that is broken off ends it, unless
+    the referee has answered all that it was asked.
+    """
     while not _POOL.lock.acquire(timeout=0.2):
         context.raise_if_stopped()
     try:
         yield
-    except BaseException:
-        _POOL.clear()
+    except BaseException as error:
+        if not (isinstance(error, Stopped) and _POOL.is_idle):
+            _POOL.clear()
         raise
     finally:
         _last_run[0] = time.monotonic()

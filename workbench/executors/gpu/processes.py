@@ -124,6 +124,11 @@ class RefereePool:
         self.place: tempfile.TemporaryDirectory[str] | None = None
         self.seeds: dict[str, int] = {}  # of the trials of quick jobs, by problem
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the referee owes no answer."""
+        return self.referee is not None and self.referee.channel.sent == self.referee.channel.received
+
     def seed_of(self, problem: str) -> int:
         """The seed of the trials of all quick jobs for a problem: what is right is computed once for them."""
         return self.seeds.setdefault(problem, draw_seed())

@@ -81,8 +81,9 @@ class SocketChannel:
 
     def wait(self) -> None:
         """Wait until the first reply that was not read is there, at least its beginning, or the process is gone."""
-        deadline = time.monotonic() + self.answer_limit_s
-        while time.monotonic() < deadline and not select.select([self.connection], [], [], LOOK_S)[0]:
+        deadline, there = time.monotonic() + self.answer_limit_s, select.poll()
+        there.register(self.connection, select.POLLIN)
+        while time.monotonic() < deadline and not there.poll(1000 * LOOK_S):
             if not self.alive():
                 return
 
