@@ -101,3 +101,6 @@ def test_the_command_refines_and_the_doctor_says_so(
     assert main(("doctor",)) == 0
     problems_known = find_refinement(devices.find("H100")).problems
     assert f"its intervals for H100 rest on {problems_known} measured problems" in capsys.readouterr().out
+    user_file("H100").write_text("broken")
+    assert main(("tune", "softmax")) == 0
+    assert "time model: as it was" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
-from workbench.errors import Stopped, UserError
+from workbench.errors import Stopped, UserError, WorkbenchError
 from workbench.landscapes.table import Row
 from workbench.records.search import SearchEvent
 from workbench.tuning.plan import TuningPlan
@@ -94,6 +94,8 @@ def _refine(plan: TuningPlan, rows: Sequence[Row]) -> None:
         refine_model(plan, rows, echo)
     except KeyboardInterrupt:
         raise Stopped("stopped; what was measured is stored, and the time model is as it was") from None
+    except WorkbenchError as error:
+        echo(f"time model: as it was: {error}")
 
 
 def _say_try(event: SearchEvent) -> None:
