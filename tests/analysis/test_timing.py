@@ -93,7 +93,7 @@ def test_the_ratio_turned_round_is_one_over_it() -> None:
 
 
 def test_students_quantiles() -> None:
-    assert [round(statistics._student_t(df), 2) for df in (5, 7, 9, 30)] == [2.57, 2.36, 2.26, 2.04]
+    assert [round(statistics.student_t(df), 2) for df in (5, 7, 9, 30)] == [2.57, 2.36, 2.26, 2.04]
 
 
 # ---- doubts ---------------------------------------------------------------------------------------------------------

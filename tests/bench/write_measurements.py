@@ -11,6 +11,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+import device_tables
 import energy_tables
 import probe_tables
 import search_tables
@@ -303,9 +304,9 @@ def searches() -> str:
 
 
 SECTIONS: tuple[Callable[[], str], ...] = (
-    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, turnaround, kernel_library, energy,
-    problems_as_called, kernelbench, advice, recorded_sessions, searches, caches, mini_batches, mini_batches_on_gpu,
-    recorded_maps,
+    nineteen, recorded_landscapes, products, convolutions, row_kernels, models, device_tables.other_device,
+    turnaround, kernel_library, energy, problems_as_called, kernelbench, advice, recorded_sessions, searches, caches,
+    mini_batches, mini_batches_on_gpu, recorded_maps,
 )  # fmt: skip
 
 

@@ -33,18 +33,18 @@ def split_rounds(samples: Sequence[float], per_round: int) -> list[list[float]]:
     return [list(samples[at : at + size]) for at in range(0, len(samples), size)]
 
 
-def _student_t(df: int) -> float:
-    """The upper 2.5 % point of Student's t: the expansion in 1/df of Abramowitz and Stegun, 26.7.5. The error is within
-    1 % from 3 degrees of freedom on.
+def student_t(df: int, level: float = LEVEL) -> float:
+    """Half the width of Student's t interval of that level: the expansion in 1/df of Abramowitz and Stegun, 26.7.5. The
+    error is within 1 % from 3 degrees of freedom on.
     """
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    z = NormalDist().inv_cdf((1 + level) / 2)
     terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     return z + math.fsum(term / float(df) ** (n + 1) for n, term in enumerate(terms))
 
 
 def _expanded_interval(values: np.ndarray, clusters: int) -> tuple[float, float]:
     """The expanded percentile interval of a statistic that was resampled over so many clusters."""
-    tail = NormalDist().cdf(-math.sqrt(clusters / (clusters - 1)) * _student_t(clusters - 1)) if clusters > 1 else 0.0
+    tail = NormalDist().cdf(-math.sqrt(clusters / (clusters - 1)) * student_t(clusters - 1)) if clusters > 1 else 0.0
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)
 

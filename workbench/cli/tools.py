@@ -164,7 +164,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Print what is available here, and for the rest why not and how to get it."""
     from workbench import executors
 
-    rows = [*_gpu_rows(), *_plugin_rows(), *_tool_rows()]
+    rows = [*_gpu_rows(), _time_model_row(), *_plugin_rows(), *_tool_rows()]
     rows += [(f"sandbox: {name}", active, why) for name, active, why in executors.protections()]
     if wants_json():
         print_json([{"what": name, "available": ok, "why": why} for name, ok, why in rows])
@@ -190,6 +190,20 @@ def _gpu_rows() -> list[AvailabilityRow]:
     rows = [(f"GPU {used}", True, f"device {here.name}, rates: {rates}{offer}")]
     others = [one for one in found if one != used]
     return rows + [(f"GPU {one}", True, f"not used; --gpu {one.number} takes it") for one in others]
+
+
+def _time_model_row() -> AvailabilityRow:
+    """What modelled times rest on: on the GPU at hand, else on the devices where programs were measured."""
+    from workbench.analysis import devices
+    from workbench.analysis.time_model import FITTED_ON, describe_fit, find_refinement
+    from workbench.executors.gpu.presence import device_at_hand
+
+    here = device_at_hand()
+    if here is not None:
+        return ("time model", True, describe_fit(devices.find(here.name)))
+    refined = [(name, find_refinement(devices.find(name)).problems) for name in devices.names()]
+    known = [f"its intervals for {name} rest on {problems} measured problems" for name, problems in refined if problems]
+    return ("time model", True, "; ".join([f"fitted to kernels measured on one {FITTED_ON}", *known]))
 
 
 def _plugin_rows() -> list[AvailabilityRow]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.cli.output import NOT_CORRECT, OK, echo, print_json, wants_json
-from workbench.errors import Stopped, UserError
+from workbench.errors import Stopped, UserError, WorkbenchError
 from workbench.landscapes.table import Row
 from workbench.records.search import SearchEvent
+from workbench.tuning.plan import TuningPlan
 from workbench.tuning.tune import Progress, Tuned, TuneRequest, tune
 from workbench.views.commands.problems import load_problem
 from workbench.views.text.mime_bundle import format_seconds
@@ -36,6 +37,8 @@ def run_tuning(arguments: argparse.Namespace) -> int:
     if arguments.export and found.best_source:
         Path(arguments.export).write_text(found.best_source, encoding="utf-8")
     print_result(found, arguments.export, dry_run=request.dry_run)
+    if not request.dry_run and not arguments.no_refine:
+        _refine(found.plan, found.rows)
     return OK if any(row.correct and row.program for row in found.rows) else NOT_CORRECT
 
 
@@ -74,11 +77,25 @@ def _search(request: TuneRequest, arguments: argparse.Namespace) -> int:
     if arguments.export and found.source:
         Path(arguments.export).write_text(found.source, encoding="utf-8")
         echo(f"best written to {arguments.export}")
+    if found.plan is not None and not arguments.no_refine:
+        _refine(found.plan, found.rows)
     if wants_json():
         best = found.tree.best
         program = best.candidate.text if best is not None and best.candidate is not None else None
         print_json({"best": program, "median_s": found.tree.best_s if best else None, "trials": found.tree.trials})
     return OK if found.tree.best is not None else NOT_CORRECT
+
+
+def _refine(plan: TuningPlan, rows: Sequence[Row]) -> None:
+    """Let what was measured say how far the time model is off on this GPU."""
+    from workbench.tuning.refining import refine_model
+
+    try:
+        refine_model(plan, rows, echo)
+    except KeyboardInterrupt:
+        raise Stopped("stopped; what was measured is stored, and the time model is as it was") from None
+    except WorkbenchError as error:
+        echo(f"time model: as it was: {error}")
 
 
 def _say_try(event: SearchEvent) -> None:

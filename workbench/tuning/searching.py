@@ -59,6 +59,8 @@ class Searched:
     place: str
     best_s: float | None = None
     source: str | None = None  # of the best configuration
+    plan: TuningPlan | None = None  # of what was measured, if it was not recorded
+    rows: tuple[Row, ...] = ()  # of the programs that were measured
 
 
 def search_recorded(request: TuneRequest, wanted: TuneSearch, say: Say) -> Searched:
@@ -101,7 +103,8 @@ def search_on_gpu(request: TuneRequest, wanted: TuneSearch, say: Say) -> Searche
         return known[program]
 
     log = FileLog(path.with_name(f"{path.stem}.{wanted.strategy}-{wanted.seed}.search.jsonl"))
-    return search_plan(plan, measure, log, wanted, say)
+    found = search_plan(plan, measure, log, wanted, say)
+    return dataclasses.replace(found, plan=plan, rows=tuple(known.values()))
 
 
 def search_plan(plan: TuningPlan, measure: Measure, log: SearchLog, wanted: TuneSearch, say: Say) -> Searched:

@@ -50,6 +50,7 @@ class Tuned:
     """Result of a tuning run."""
 
     path: Path
+    plan: TuningPlan
     rows: tuple[Row, ...]  # all rows of this problem and this GPU in the file, earlier runs included
     planned: int
     best: Row | None
@@ -143,6 +144,7 @@ def _result(plan: TuningPlan, path: Path, device: str) -> Tuned:
     sources = dict(zip(plan.programs, plan.sources, strict=True))
     return Tuned(
         path=path,
+        plan=plan,
         rows=tuple(rows),
         planned=len(plan.programs),
         best=best,

@@ -3,7 +3,8 @@
 The estimate is the sum of the terms (terms.py) of the call's launches, times what the regression (regression.py) learnt
 from measured kernels that resemble it. Everything fitted is in `fitted.json` and `fitted.npz` beside this module, which
 tests/bench/fit_time_model.py writes. All measured kernels ran on one H200. For another device the terms have its
-rates, the regression is the same, and the intervals are wider by a factor that is inferred.
+rates, the regression is the same, and the intervals are wider by a factor that is inferred, until kernels were measured
+there: those shift its times and say how wide its intervals are (refinement.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 
 from workbench.analysis.devices import Device
 from workbench.analysis.time_model.features import average, describe_launch
+from workbench.analysis.time_model.measured import MeasuredProgram, find_programs, stamp_files
+from workbench.analysis.time_model.refinement import PLAIN, DeviceRow, Refinement, refine
 from workbench.analysis.time_model.regression import GaussianProcess, Hyperparameters
 from workbench.analysis.time_model.terms import (
     Constants,
@@ -31,7 +34,7 @@ from workbench.analysis.time_model.terms import (
 from workbench.records import KernelBuild, Launch, Work, record
 
 FITTED_ON = "H200"
-ELSEWHERE = 2.0  # factor on the width of intervals for devices without measured kernels (inferred)
+ELSEWHERE = 2.0  # factor on the width of intervals for other devices, where none were measured (inferred)
 
 Order = Literal["faster", "slower", "cannot be told"]
 
@@ -97,8 +100,18 @@ def describe_fit(device: Device) -> str:
     copies = "its measured copy rate" if device.copy_bandwidth else "a copy rate inferred from its data sheet"
     return (
         f"for {device.name} with its data sheet's rates, {copies}, and constants inferred from the {FITTED_ON}'s; "
-        f"intervals are at least {ELSEWHERE:g} times as wide, on a logarithmic scale"
+        + describe_refinement(find_refinement(device))
     )
+
+
+def describe_refinement(found: Refinement) -> str:
+    """How wide the intervals of a device are that is not the fitted one, and on how many problems that rests."""
+    wide = f"times as wide as on the {FITTED_ON}, on a logarithmic scale"
+    if not found.problems:
+        return f"intervals are {ELSEWHERE:g} {wide}; they rest on no problem that was measured there"
+    moved = f"times are {math.exp(found.shift):.2f} times the model's, and " if found.shift else ""
+    measured = f"{found.problems} problem{'s' * (found.problems > 1)} measured there ({found.rows} programs)"
+    return f"{moved}intervals are {ELSEWHERE * found.factor:.1f} {wide}; this rests on {measured}"
 
 
 @functools.cache
@@ -128,13 +141,20 @@ def estimate_time(
     device: Device,
     work: Work,
     model: FittedModel | None = None,
+    refinement: Refinement | None = None,
 ) -> TimeEstimate:
-    """The time of a call of one or more launches that were followed at full size; `work` is the problem's."""
+    """The time of a call of one or more launches that were followed at full size; `work` is the problem's.
+
+    Without a `refinement` it is that of what was measured on the device.
+    """
     model = model or fitted_model()
+    if refinement is None:
+        refinement = find_refinement(device)
     seconds, found, limit = model.describe(launches, builds, device, work)
     features = tuple(found[name] for name in model.names)
     mean, covariance = model.predict([features], device.name)
-    middle, width = float(mean[0]), model.interval * math.sqrt(float(covariance[0, 0]))
+    middle = float(mean[0]) + refinement.shift
+    width = model.interval * math.sqrt(float(covariance[0, 0])) * refinement.factor
     least = bound_below(launches, {build.kernel: build for build in builds}, device, work, model.constants)
     return TimeEstimate(
         seconds=max(seconds * math.exp(middle), least),
@@ -144,6 +164,35 @@ def estimate_time(
         features=features,
         terms_s=seconds,
         device=device.name,
+    )
+
+
+def find_refinement(device: Device) -> Refinement:
+    """What the programs that were measured on a device say of its times; nothing for the device of the fit."""
+    if device.name == FITTED_ON:
+        return PLAIN
+    return _refine(device, stamp_files(device.name))
+
+
+@functools.lru_cache(maxsize=32)
+def _refine(device: Device, stamps: tuple[tuple[str, int, int], ...]) -> Refinement:
+    return refine([compare_measured(one, device) for one in find_programs(device.name)])
+
+
+def compare_measured(program: MeasuredProgram, device: Device) -> DeviceRow:
+    """The row of a program that was measured on the device."""
+    model = fitted_model()
+    found = estimate_time(program.launches, program.builds, device, program.work, model, PLAIN)
+    _, covariance = model.predict([found.features], device.name)
+    width = math.exp(model.interval * math.sqrt(float(covariance[0, 0])))
+    return DeviceRow(
+        key=program.key,
+        problem=program.problem,
+        program=program.program,
+        measured_s=program.seconds,
+        modelled_s=found.seconds,
+        low_s=found.seconds / width,
+        high_s=found.seconds * width,
     )
 
 

@@ -307,6 +307,13 @@ TOOLS = (
                 action="store_true",
                 about="test reduced sizes on the emulator, without times",
             ),
+            Argument(
+                flags=("--no-refine",),
+                name="no_refine",
+                action="store_true",
+                about="do not count up to six of the measured programs on the emulator afterwards (60 s at most), "
+                "which tells the time model how far it is off on this GPU",
+            ),
             *TUNE,
             dataclasses.replace(GPU, about="measure on this GPU only (default: on all visible ones like the first)"),
             *SIZES,
