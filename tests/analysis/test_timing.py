@@ -220,7 +220,7 @@ def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
     found = from_plain(old, Timing)
     assert found.method == "events" and found.per_round == 0 and found.launch_overhead_s is None and found.doubts == ()
     plain = to_plain(JOB)
-    later = ("cold_l2", "allow_torch", "full_sample", "rival", "compiled")
+    later = ("cold_l2", "allow_torch", "full_sample", "rival", "compiled", "quick")
     assert set(later) <= set(plain)
     before = {key: value for key, value in plain.items() if key not in later}
     facts = ("sizes", "form", "structure", "plain_arguments", "given", "unreached")
