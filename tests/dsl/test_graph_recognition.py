@@ -15,6 +15,8 @@ INPUTS = {
     "i": "torch.randint(0, N, (R * 3,))",
     "d": "torch.randint(0, R, (R * 3,))",
     "w": "torch.randn(R * 3)",
+    "o": "torch.arange(R + 1).int() * 3",
+    "s": "torch.randint(0, N, (R * 3,)).int()",
 }
 SIZES = "N, R = 4096, 1000"
 DIFF = "(p[1:] - p[:-1])"
@@ -34,6 +36,22 @@ ZEROS = "torch.zeros(p.shape[0] - 1, x.shape[1])"
         (
             "torch.segment_reduce(x.index_select(0, i), 'max', offsets=p)",
             "aggregate(x, indptr, indices, op=max, empty=identity)",
+        ),
+        ("torch.segment_reduce(x[i], 'sum', lengths=p[1:] - p[:-1])", "aggregate(x, indptr, indices)"),
+        ("torch.segment_reduce(x[i.int().long()], 'sum', offsets=p)", None),  # another vector for large numbers
+        ("torch.segment_reduce(x[s.long()], 'sum', offsets=o.long())", "aggregate(x, indptr, indices)"),
+        (
+            "nn.functional.embedding_bag(s.long(), x, o.long(), mode='sum', include_last_offset=True)",
+            "aggregate(x, indptr, indices)",
+        ),
+        (
+            "torch.segment_reduce(x.gather(0, i.unsqueeze(1).expand(-1, x.shape[1])), 'max', offsets=p)",
+            "aggregate(x, indptr, indices, op=max, empty=identity)",
+        ),
+        (f"torch.zeros_like(x).index_add_(0, {ROWS}, x[i])", "aggregate(x, indptr, indices)"),
+        (
+            "torch.zeros_like(x).index_add_(0, d, x[i])",
+            "h1 = gather(x, i, axis=0, layers=1) |> scatter_add(out, d, h1, axis=0, layers=1)",
         ),
         ("torch.segment_reduce(x[i], 'mean', offsets=p, initial=0)", "aggregate(x, indptr, indices, op=mean)"),
         (

@@ -239,3 +239,60 @@ def test_features_whose_sum_overflows_are_fine(small: Graph) -> None:
     huge[2, 1] = np.nan
     with pytest.raises(UserError, match="features of node 2 are not finite"):
         dataclasses.replace(small, features=huge)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "5 9\n9 7\n7 7\n"),
+        ("a.csv", "source,target,weight\n5,9,0.5\n9,7,2\n"),
+        ("snap.txt", "# Nodes: 3\n# From\tTo\n5\t9\n% more\n7\t9\n"),
+        ("far.tsv", f"5;{10**15}\n7;{10**15}\n"),
+    ],
+)
+def test_a_list_of_edges_is_read_and_its_nodes_numbered_anew(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    for path in (tmp_path / name, packed):
+        found = datasets.load(path)
+        centre = 2  # the node of the largest number has both edges
+        neighbours = [sorted(found.indices[found.indptr[n] : found.indptr[n + 1]].tolist()) for n in range(3)]
+        assert neighbours == [[centre] if n != centre else [0, 1] for n in range(3)]
+        assert found.name == path.name
+
+
+def test_a_matrix_of_scipy_is_read(plain: Graph, tmp_path: Path) -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    source, target = _half(plain)
+    matrix = sparse.coo_matrix((np.ones(len(source)), (target, source)), shape=(plain.nodes, plain.nodes))
+    sparse.save_npz(tmp_path / "m.npz", matrix.tocsr())
+    np.testing.assert_array_equal(datasets.load(tmp_path / "m.npz").indices, plain.indices)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("empty.txt", b"", "it has no edges"),
+        ("one.txt", b"1\n2\n", "two whole numbers from 0 a line"),
+        ("words.txt", b"hello world\nfoo bar\n", "could not convert string 'foo'"),
+        ("parts.txt", b"1.5 2\n", "could not convert"),
+        ("negative.txt", b"0 1\n1 -2\n", "one is negative"),
+        ("wide.txt", f"0 {2**70}\n".encode(), "two whole numbers"),
+        ("cut.txt.gz", gzip.compress(b"0 1\n")[:-9], "neither a list of edges"),
+        ("bytes.pkl", b"\x80\x05\xff", "neither a list of edges"),
+        ("m.mtx", b"%%MatrixMarket matrix coordinate\n", "scipy.io.mmread"),
+        ("bad.npz", b"PK nonsense", "no graph written by .* no zip archive"),
+    ],
+)
+def test_files_of_other_forms_are_refused_in_one_line(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=said) as refused:
+        datasets.load(tmp_path / name)
+    assert "\n" not in str(refused.value)
+
+
+def test_other_arrays_are_told_what_lacks(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", edge_index=np.zeros((2, 3), int))
+    with pytest.raises(UserError, match=r"holds edge_index, and lacks name, indptr.*from_edges"):
+        datasets.load(tmp_path / "mine.npz")

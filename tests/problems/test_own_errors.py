@@ -167,6 +167,7 @@ def test_products_of_complex_numbers_have_no_kernel() -> None:
         ("x * 2 if x.max().item() > 3 else x", "forward reads a value out of a tensor here"),
         ("x * float(x.sum())", "pass the number as an argument of forward"),
         ("x[x > 0]", r"the shape of this result depends on values \(aten.nonzero"),
+        ("torch.repeat_interleave(x.int()[0])", r"say how many come out: .*output_size="),
         ("x.unique()", r"keep the shape \(torch.where"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from workbench.cli import main
 from workbench.errors import UserError
+from workbench.graphs.datasets import save
 from workbench.graphs.study import Studied, Study, make_study, read_recorded, run_study
 from workbench.graphs.sweep import read_rows
 from workbench.views.plots.knob_map import draw_knobs
@@ -120,6 +121,9 @@ def test_the_recorded_maps_name_their_device_and_day(capsys: pytest.CaptureFixtu
     assert main(["minibatch", "--recorded", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     title = shown["text"].splitlines()[0]
+    assert [one["locality"]["unique_rows"] for one in shown["results"]] == [
+        result.locality.unique_rows for result in recorded.results
+    ]
     assert f"epochs on {first.device}" in title and recorded.recorded in title and "recorded on 20" in title
     assert f"cache of {recorded.study.cache_kib >> 10} MiB" in title or f"{recorded.study.cache_kib} KiB" in title
     assert len(draw_knobs(recorded).plotly["data"]) == 2 * 5
@@ -133,3 +137,15 @@ def test_a_study_says_where_features_lie_and_what_counted_hits(tmp_path: Path) -
     assert "on CPU, features in the host's memory: mix and p" in draw_knobs(studied).text
     row = next(read_rows(tmp_path / "rows.jsonl"))
     assert row.cache is not None and row.cache.capacity_bytes == 32 << 10
+
+
+def test_a_list_of_edges_gets_features_and_a_file_with_labels_keeps_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("".join(f"{n} {(n + step) % 200}\n" for n in range(200) for step in (1, 2)))
+    study = dataclasses.replace(SMALL, graph=str(path), epochs=1, mix=(1.0,), p=(0.5,))
+    made = study.make_graph()
+    assert made.features.shape == (200, 8) and made.train.any() and made.labels.min() >= 0
+    assert "mine.txt with drawn features" in draw_knobs(run_study(study, tmp_path / "rows.jsonl")).text
+    save(made, tmp_path / "own.npz")
+    kept = dataclasses.replace(study, graph=str(tmp_path / "own.npz"), features=3).make_graph()
+    assert kept.features.shape == (200, 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -85,11 +86,14 @@ def minibatch(arguments: argparse.Namespace) -> int:
     from workbench.views.commands.handlers import run_minibatches
 
     try:
-        shown, path = run_minibatches(arguments, echo)
+        shown, studied = run_minibatches(arguments, echo)
     except KeyboardInterrupt:
         raise Stopped("stopped; the results so far are stored, and the same command continues") from None
-    _print_text(shown.text)
-    echo(f"results are in {path}")
+    if wants_json():
+        print_json({"text": shown.text, "results": [dataclasses.asdict(result) for result in studied.results]})
+    else:
+        print_text(shown.text)
+    echo(f"results are in {studied.path}")
     if arguments.svg:
         Path(arguments.svg).write_text(shown.svg, encoding="utf-8")
         echo(f"written to {arguments.svg}")

@@ -1,18 +1,24 @@
-"""Reads graphs from files that the user has: our own .npz, and the files of the public sets as they are unpacked.
+"""Reads graphs from files that the user has: our own .npz, edge lists, and the public sets as they are unpacked.
 
-    FILE.npz                                    written by `save`
+    FILE.npz                                    written by `save`, or a matrix by scipy.sparse.save_npz
+    any other file, also .gz                    a list of edges: two whole numbers a line
     reddit_graph.npz, reddit_data.npz           Reddit, as DGL and PyTorch Geometric unpack it
     adj_full.npz, feats.npy, class_map.json, role.json       GraphSAINT's sets: Flickr, Yelp, Amazon, Reddit
     raw/edge.csv.gz, raw/node-feat.csv.gz, ..., split/*/      OGB node property sets: ogbn-arxiv, ogbn-products
     raw/data.npz, raw/node-label.npz, split/*/                OGB's large set: ogbn-papers100M
     processed/paper/node_feat.npy, processed/paper__cites__paper/edge_index.npy      IGB: igb-tiny, igb-small, ...
 
-Nothing is downloaded and no pickle is read. Edges of public sets count in both directions, as training with them does.
+Nothing is downloaded and no pickle is read. Edges of all but our own form count in both directions, as training with
+public sets does.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +55,7 @@ def load(path: str | Path) -> Graph:
             f"no graph at {place}: name a file written by workbench.graphs.datasets.save, or a set's folder"
         )
     if place.is_file():
-        return _load_own(place)
+        return _load_arrays(place) if zipfile.is_zipfile(place) or place.suffix == ".npz" else _load_edges(place)
     for mark, reader in READERS.items():
         if (place / mark).is_file():
             try:
@@ -60,14 +66,58 @@ def load(path: str | Path) -> Graph:
     raise UserError(f"{place} holds none of the known sets; expected one of {', '.join(READERS)} in it")
 
 
-def _load_own(path: Path) -> Graph:
+def _load_arrays(path: Path) -> Graph:
+    """The graph of an .npz file, our own or a matrix of scipy's without features."""
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no zip archive")
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
+        if {"indptr", "indices", "shape", "format"} <= set(arrays):
+            matrix = _read_adjacency(path)
+            return from_edges(matrix.col, matrix.row, max(matrix.shape), undirected=True, name=path.name)
+        if missing := [
+            name for name in ("name", "indptr", "indices", "features", "labels", *MASKS) if name not in arrays
+        ]:
+            raise UserError(
+                f"{path} holds {', '.join(arrays) or 'nothing'}, and lacks {', '.join(missing)}: give your arrays to "
+                "workbench.graphs.conversion.from_edges, and write its graph with workbench.graphs.datasets.save"
+            )
         name = str(arrays.pop("name"))
         return Graph(name=name, **arrays)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is no graph written by workbench.graphs.datasets.save ({error})") from error
+
+
+def _load_edges(path: Path) -> Graph:
+    """The graph of a list of edges, its nodes numbered anew in the order of their numbers, without features.
+
+    Columns stand apart by spaces, tabs, commas or semicolons; those after the second are ignored, as are lines that
+    begin with # or %, and a first line of words.
+    """
+    form = "a list of edges has two whole numbers from 0 a line, its source and its target"
+    try:
+        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is neither a list of edges nor an .npz file ({type(error).__name__})") from error
+    if text.startswith("%%MatrixMarket"):
+        raise UserError(f"{path} is a matrix: read it with scipy.io.mmread, write it with scipy.sparse.save_npz (.npz)")
+    text = text.translate(str.maketrans(",;", "  ")).lstrip()
+    while text[:1] in ("#", "%"):
+        text = text.partition("\n")[2].lstrip()
+    if not text[:1].isdigit() and text[:1] not in ("-", ""):  # the names of the columns
+        text = text.partition("\n")[2]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an empty list
+            edges = np.loadtxt(io.StringIO(text), np.int64, comments=("#", "%"), usecols=(0, 1), ndmin=2)
+    except (ValueError, OverflowError) as error:
+        raise UserError(f"{path}: {form} ({error})") from error
+    if not len(edges) or edges.min() < 0:
+        raise UserError(f"{path}: {form}; {'one is negative' if len(edges) else 'it has no edges'}")
+    numbers, ends = np.unique(edges, return_inverse=True)
+    source, target = ends.reshape(edges.shape).T
+    return from_edges(source, target, len(numbers), undirected=True, name=path.name)
 
 
 def _read_adjacency(path: Path) -> scipy.sparse.coo_matrix:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from workbench.errors import Unavailable, UserError
 from workbench.graphs import datasets
 from workbench.graphs.batches import Policy, PolicyName
-from workbench.graphs.communities import METHODS, Relabelled, relabel
+from workbench.graphs.communities import METHODS, Relabelled, louvain, relabel
 from workbench.graphs.conversion import HOW_TO_GET
-from workbench.graphs.generators import COMMUNITY_NODES, GENERATORS, Nodes
-from workbench.graphs.graph import Graph
+from workbench.graphs.generators import COMMUNITY_NODES, GENERATORS, Nodes, add_nodes
+from workbench.graphs.graph import UNLABELLED, Graph
 from workbench.graphs.locality import CacheModel
 from workbench.records import record
 
@@ -53,20 +53,33 @@ class Study:
         """The graph, read or generated. Raises `UserError`."""
         if self.graph not in GENERATORS:
             if Path(self.graph).exists():
-                return datasets.load(self.graph)
+                found = datasets.load(self.graph)
+                bare = found.features.shape[1] == 1 and (found.labels == UNLABELLED).all()
+                return self.draw_nodes(found) if bare else found
             names = ", ".join(GENERATORS)
             raise UserError(f"no graph {self.graph!r}: name a generator ({names}), or a graph's file or folder")
         if self.nodes < 2 or self.degree <= 0:
             raise UserError(
                 f"{self.nodes} nodes of degree {self.degree:g}: two nodes and a degree above 0 are the least"
             )
-        given = Nodes(features=self.features, spread=self.spread)
+        given = self.describe_nodes()
         if self.graph == "rmat":
             return GENERATORS["rmat"](scale=round(math.log2(self.nodes)), degree=self.degree, given=given)
         if self.graph == "ba":
             return GENERATORS["ba"](nodes=self.nodes, each=max(1, round(self.degree / 2)), given=given)
         planted = max(1, self.nodes // COMMUNITY_NODES)
         return GENERATORS["sbm"](nodes=self.nodes, communities=planted, degree=self.degree, given=given)
+
+    def describe_nodes(self) -> Nodes:
+        """What features and labels are drawn."""
+        return Nodes(features=self.features, spread=self.spread)
+
+    def draw_nodes(self, graph: Graph) -> Graph:
+        """A bare graph with features and labels by its communities, as generated ones have; its name says so."""
+        if graph.community is None:
+            graph = dataclasses.replace(graph, community=louvain(graph))
+        graph = dataclasses.replace(graph, name=f"{graph.name} with drawn features")
+        return add_nodes(graph, self.describe_nodes())
 
 
 @record

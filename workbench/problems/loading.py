@@ -53,6 +53,7 @@ DATA_DEPENDENT = {
         "data: keep the shape (torch.where(mask, x, 0)), or let get_inputs() return the indices"
     ),
 }
+REPEATS = "; say how many come out: torch.repeat_interleave(indptr.diff(), output_size=indices.shape[0])"
 SPARSE = (
     "a sparse matrix has a shape without data only where forward makes it of its parts and multiplies by it, "
     "torch.sparse_csr_tensor(indptr, indices, values, size) @ x; or write the product as "
@@ -133,7 +134,8 @@ def problem_error(problem: Problem, module: ModuleType, error: Exception, what: 
     """
     place = _find_place(problem, module, error)
     if type(error).__name__ in DATA_DEPENDENT:
-        return ProblemError(f"{place}: {DATA_DEPENDENT[type(error).__name__].format(error)}")
+        said = DATA_DEPENDENT[type(error).__name__].format(error)
+        return ProblemError(f"{place}: {said}{REPEATS if 'aten.repeat_interleave' in str(error) else ''}")
     text = next(iter(str(error).splitlines()), "")
     hint = f"; {SPARSE}" if any(word in text for word in ("compressed tensor", "SparseCsr", "Sparse CSR")) else ""
     if "cuda" in text.lower() and not torch.cuda.is_available():

@@ -10,6 +10,7 @@ import html
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench import docs, plugins, stored_sessions, trust
 from workbench.codegen.exports import describe_export
@@ -35,6 +36,9 @@ from workbench.views.text.problem_card import describe_problem
 from workbench.views.text.profile_report import profile_plot, profile_report
 from workbench.views.text.rules_page import program_rules, with_rules
 from workbench.views.text.sessions_page import list_sessions
+
+if TYPE_CHECKING:
+    from workbench.graphs.study import Studied
 
 Handler = Callable[[Namespace, str | None, Notebook], object]
 
@@ -281,18 +285,18 @@ def show_lessons(arguments: Namespace, cell: str | None, state: Notebook) -> obj
     return MimeBundle(done or lessons_page.format_lessons(lessons_page.select_lessons(arguments.kind)))
 
 
-def run_minibatches(arguments: Namespace, report: Callable[[str], None] | None = None) -> tuple[MimeBundle, Path]:
-    """Measure a study of mini-batches, or take the recorded one: (its heat maps, the file of its results)."""
+def run_minibatches(arguments: Namespace, report: Callable[[str], None] | None = None) -> tuple[MimeBundle, Studied]:
+    """Measure a study of mini-batches, or take the recorded one: (its heat maps, its results)."""
     from workbench.graphs.study import make_study, read_recorded, run_study
     from workbench.views.plots.knob_map import draw_knobs
 
     if arguments.recorded:
         recorded = read_recorded()
-        return draw_knobs(recorded), recorded.path
+        return draw_knobs(recorded), recorded
     study = make_study(vars(arguments))
     beside = sessions_root() / "minibatch" / f"{Path(study.graph).name}.jsonl"
     studied = run_study(study, Path(arguments.rows) if arguments.rows else beside, report)
-    return draw_knobs(studied), studied.path
+    return draw_knobs(studied), studied
 
 
 def show_minibatches(arguments: Namespace, cell: str | None, state: Notebook) -> object:

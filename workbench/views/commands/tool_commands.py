@@ -141,7 +141,8 @@ MINIBATCH = (  # names and defaults are those of workbench.graphs.study.Study
         flags=("graph",),
         nargs="?",
         default="sbm",
-        about="a generator (sbm, rmat or ba; default sbm), or a graph's file or folder (docs graphs says which)",
+        about="a generator (sbm, rmat or ba; default sbm), or a graph's file or folder: a list of edges, .npz, a "
+        "public set (docs graphs says which)",
     ),
     Argument(
         flags=("--mix",),

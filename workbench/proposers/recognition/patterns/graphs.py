@@ -68,9 +68,9 @@ class Idioms:
         return next((made for rule in rules if (made := rule(op)) is not None), None)
 
     def fold_segments(self, op: Operation) -> Operation | None:
-        """`segment_reduce(x[indices], reduce, offsets=indptr)`."""
+        """`segment_reduce(x[indices], reduce, offsets=indptr)`, or with `lengths=indptr.diff()`."""
         named = dict(op.keywords)
-        indptr, reduce = named.get("offsets", "None"), op.operands[1].strip("'")
+        indptr, reduce = self.find_segment_offsets(named), op.operands[1].strip("'")
         initial = parse_number(named.get("initial", "None"))
         taken = self.find_taken(op.operands[0])
         if taken is None or reduce not in MODES or not self.is_vector(indptr) or named.get("axis", "0") != "0":
@@ -79,12 +79,19 @@ class Idioms:
             return None
         return self.make(op, (taken[0], indptr, *taken[1:]), reduce, "zero" if initial == 0 else "identity")
 
+    def find_segment_offsets(self, named: dict[str, str]) -> str:
+        """The offsets of a segment_reduce, given as they are or by what lies between them; "" if there are none."""
+        if "offsets" in named:
+            return self.strip_widening(named["offsets"])
+        found = self.find_counts(named.get("lengths", "None"))
+        return found[0] if found is not None and not found[1] else ""
+
     def fold_bags(self, op: Operation) -> Operation | None:
         """`embedding_bag(indices, x, indptr, mode)`; offsets without the last get it."""
         bag = find_producer(self.by_name, op.name)
         if bag is None or aten_name(bag) not in ("_embedding_bag", "_embedding_bag_forward_only"):
             return None
-        x, indices, offsets = bag.operands[:3]
+        x, indices, offsets = bag.operands[0], *map(self.strip_widening, bag.operands[1:3])
         mode, weight, closed = (
             find_argument(bag, place, name, default)
             for place, name, default in (
@@ -170,11 +177,8 @@ class Idioms:
         if axis != "0" or not reduce or not self.is_table(src):
             return None
         if plain_name(op).startswith("scatter"):
-            expand = self.by_name.get(rows)
-            if expand is None or aten_name(expand) != "expand" or self.specs[rows].shape != self.specs[src].shape:
-                return None
-            rows = self.strip_axes(expand.operands[0])
-        out = self.describe_zeros(zeros)
+            rows = self.find_expanded(rows, src)
+        out, rows = self.describe_zeros(zeros), self.strip_widening(rows)
         if not out or not self.is_vector(rows) or self.specs[rows].shape != self.specs[src].shape[:1]:
             return None
         indptr, taken = self.find_offsets(rows), self.find_taken(src)
@@ -183,6 +187,14 @@ class Idioms:
         if reduce != "sum":
             return None
         return dataclasses.replace(op, target=SCATTER, operands=(out, rows, src), keywords=())
+
+    def find_expanded(self, index: str, over: str) -> str:
+        """The vector whose element stands in all of a row of an index that has another's shape; "" if there is none."""
+        expand = self.by_name.get(index)
+        if expand is None or aten_name(expand) != "expand" or self.specs[index].shape != self.specs[over].shape:
+            return ""
+        vector = self.strip_axes(expand.operands[0])
+        return vector if self.is_vector(vector) and self.specs[vector].shape == self.specs[over].shape[:1] else ""
 
     @staticmethod
     def find_reduce(op: Operation) -> str:
@@ -216,7 +228,8 @@ class Idioms:
         if op is None or plain_name(op) not in ZEROS or not op.result or op.result[0].dtype not in FLOATS:
             return ""
         full = next((spec for spec in self.facts.full if spec.name == value), None)
-        given = names(next((text for text in op.operands if text.startswith("[")), ""), numbers=True)
+        written = next((text for text in op.operands if text.startswith("[")), "")  # zeros_like has none
+        given = names(written, numbers=True) if written else []
         extents = [  # one that is no number is an expression of numbers given to forward
             given[axis]
             if len(given) > axis and parse_number(given[axis]) is None
@@ -262,8 +275,11 @@ class Idioms:
             x, _, indices = op.operands
         elif aten_name(op) == "embedding":
             x, indices = op.operands[:2]
+        elif aten_name(op) == "gather" and op.operands[1] == "0" and not op.keywords:
+            x, indices = op.operands[0], self.find_expanded(op.operands[2], value)
         else:
             return None
+        indices = self.strip_widening(indices)
         return (x, indices) if self.is_vector(indices) and self.is_table(x) else None
 
     def is_weight(self, weight: str, spread: str, taken: str, indices: str) -> bool:
@@ -292,6 +308,16 @@ class Idioms:
             before = self.specs.get(op.operands[0])
             shape = op.result[0].shape
             if before is None or shape[: len(before.shape)] != before.shape or {*shape[len(before.shape) :]} - {1}:
+                break
+            value = op.operands[0]
+            op = self.by_name.get(value)
+        return value
+
+    def strip_widening(self, value: str) -> str:
+        """The vector of integers that a value is as int64: of `indices.long()` the indices."""
+        op = self.by_name.get(value)
+        while op is not None and aten_name(op) == "_to_copy" and op.result and op.result[0].dtype == "int64":
+            if not self.is_vector(op.operands[0]):
                 break
             value = op.operands[0]
             op = self.by_name.get(value)
