@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from workbench.plugins import DEFAULTS
 from workbench.policies.search import ROOT, SearchNode, SearchTree
 from workbench.records import Version, record
 from workbench.views.text.mime_bundle import format_joules, format_seconds
@@ -107,7 +108,7 @@ def _row(tree: SearchTree, node: SearchNode, depth: int, closed: bool) -> Row:
         low=interval[0] if interval else None,
         high=interval[1] if interval else None,
         time=_describe_time(node),
-        note=_explain(node, closed),
+        note=_explain(tree, node, closed),
         text=node.candidate.text if node.candidate is not None else "",
         best=tree.best is node,
         pinned=node.pinned,
@@ -136,7 +137,7 @@ def _describe_time(node: SearchNode) -> str:
     return f"{format_seconds(result.time_s)}{how}{energy}"
 
 
-def _explain(node: SearchNode, closed: bool) -> str:
+def _explain(tree: SearchTree, node: SearchNode, closed: bool) -> str:
     """Why a node is where it is; for an open one what is expected of it."""
     candidate, result = node.candidate, node.result
     said = []
@@ -145,7 +146,7 @@ def _explain(node: SearchNode, closed: bool) -> str:
     elif closed:
         said.append("below a pruned node")
     if candidate is not None and candidate.in_words:
-        said.append("an idea in words")
+        said.append(f"an idea in words{_say_made(tree, node)}")
     elif candidate is not None and candidate.kind == "repair":
         said.append("a repair")
     if result is not None and result.screened:
@@ -155,6 +156,17 @@ def _explain(node: SearchNode, closed: bool) -> str:
     if result is None and candidate is not None and candidate.prior is not None:
         said.append(f"prior {candidate.prior.log_speedup:+.2f} ({candidate.prior.source})")
     return "; ".join(said)
+
+
+def _say_made(tree: SearchTree, node: SearchNode) -> str:
+    """What became of an idea in words, where its children do not show it."""
+    if not node.asked:
+        return ", next"
+    if node.made:
+        known = [f"node {number}" for number in node.made if number not in node.children]
+        return f", which is {' and '.join(known)}" if known else ""
+    is_planner = tree.setup is None or tree.setup.expander == DEFAULTS.proposer
+    return "; nothing came of it" + (": name a legal setting, as in vector 4" if is_planner else "")
 
 
 def fold(
