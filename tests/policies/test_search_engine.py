@@ -25,7 +25,7 @@ from workbench.policies.search import (
     walk_landscape,
 )
 from workbench.policies.search.frontier import options_at
-from workbench.policies.search.protocols import ShouldStop
+from workbench.policies.search.protocols import Action, ShouldStop, Space
 from workbench.policies.search.tree import SearchNode
 from workbench.records.search import NodeResult, Prior, SearchBudget, SearchCandidate, SearchEvent, SearchSetup
 
@@ -268,6 +268,21 @@ def test_an_idea_that_the_tree_has_already_is_that_node(
     idea = tree.nodes[tree.keys["idea-1"]]
     assert idea.made == [known] and not idea.children and tree.trials == 3
     assert (tree.tried[2] == known) is not is_tried
+
+
+def test_a_stop_while_the_strategy_chooses_tries_nothing_more(place: Landscape, space: LandscapeSpace) -> None:
+    log, judge, stopped = MemoryLog(), LandscapeEvaluator(place), list[bool]()
+
+    class Slow:
+        name, constants = "slow", load_strategy("random").constants
+
+        def choose(self, tree: SearchTree, space: Space, numbers: random.Random) -> Action:
+            if tree.trials == 2:
+                stopped.append(True)  # a person stops it now
+            return load_strategy("random").choose(tree, space, numbers)
+
+    tree = run_search(space, judge, Slow(), log, should_stop=lambda: bool(stopped))
+    assert tree.trials == 2 and tree.pending is None and tree.stopped == "stopped by the person"
 
 
 def test_a_result_without_a_gpu_costs_no_trial(place: Landscape, space: LandscapeSpace) -> None:

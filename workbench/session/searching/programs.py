@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from workbench.codegen.canonical import canonical
-from workbench.errors import ProgramError, UserError
+from workbench.errors import ProgramError, Stopped, UserError
 from workbench.landscapes.keys import format_settings
 from workbench.language import OPERATIONS, parse
 from workbench.language.limits import check_limits
@@ -43,10 +43,13 @@ class ProgramSpace:
         start: tuple[str, float | None] | None,
         least_s: float | None,
         answers: Callable[[str], bool],
+        should_stop: ShouldStop = lambda: False,
     ) -> None:
         """`start`: (program, time in seconds) of the version that the search starts from. `least_s` is the time that no
-        kernel for the problem can beat.
+        kernel for the problem can beat. `should_stop` is asked between the changes of a program, which take seconds
+        where it has many stages.
         """
+        self._should_stop = should_stop
         self._least_s = least_s
         try:
             self._found, self._rungs = list_rungs(ask)
@@ -99,7 +102,7 @@ class ProgramSpace:
         return self._roots
 
     def children(self, node: SearchNode, tree: SearchTree) -> Sequence[SearchCandidate]:
-        """The programs that differ from the node's in one setting."""
+        """The programs that differ from the node's in one setting. Raises `Stopped` if that should stop."""
         if node.candidate is None or node.candidate.in_words or "class ModelNew" in node.candidate.text:
             return ()
         changes = self._changes(node.candidate.text)
@@ -114,6 +117,8 @@ class ProgramSpace:
             groups = group_stages([stage.operation.name for stage in stages], self._labels)
             settings = [item.name for stage in stages for item in OPERATIONS[stage.operation.name].settings]
             for name in dict.fromkeys(settings):
+                if self._should_stop():
+                    raise Stopped
                 if name == "arch" or name in self._banned:
                     continue
                 for _, written in write_moved(program, [Move(setting=name, direction="other")], groups):
