@@ -390,6 +390,7 @@ def test_a_search_for_few_joules_takes_the_least_at_an_equal_time(tmp_path: Path
     problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
     with Session.create(problem, root=tmp_path, executor="emulator", name="s") as session:
         tree = session.search("greedy", 2, aim="energy")
+        assert summarise(tree).startswith("search greedy for energy, seed 0; ")
         results = [tree.nodes[number].result for number in tree.tried]
         assert tree.setup.aim == "energy" and all(result.joules and result.high_s for result in results)
         fastest = min(results, key=lambda result: result.time_s)

@@ -238,7 +238,7 @@ def _name_node(node: SearchNode) -> str:
     return f"node {node.number}" if version is None else f"v{version} (node {node.number})"
 
 
-def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
+def summarise(tree: SearchTree, versions: Sequence[Version] = (), in_shell: bool = False) -> str:
     """The search in a line: strategy, trials, what they cost, what was saved, the best so far, why it stopped.
 
     With the session's versions it says what was decided on the best, which need not be the session's best.
@@ -246,7 +246,9 @@ def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
     setup, best = tree.setup, tree.best
     most = f" of {tree.budget.trials}" if tree.budget.trials is not None else ""
     said = [
-        f"search {setup.strategy}, seed {setup.seed}" if setup is not None else "search",
+        f"search {setup.strategy}{' for energy' if setup.aim == 'energy' else ''}, seed {setup.seed}"
+        if setup is not None
+        else "search",
         f"{len(tree.nodes) - 1} nodes, {tree.trials}{most} trials",
     ]
     if tree.screened:
@@ -256,7 +258,7 @@ def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
         said.append(f"{tree.tokens} tokens")
     if tree.usd:
         said.append(f"${tree.usd:.4f}")
-    said.append(_describe_best(tree, best, versions) if best is not None else "none is correct yet")
+    said.append(_describe_best(tree, best, versions, in_shell) if best is not None else "none is correct yet")
     if best is not None and best.is_given and tree.trials:
         said.append("the session had it; nothing that was tried is better")
     if tree.stopped:
@@ -264,7 +266,7 @@ def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
     return "; ".join(said)
 
 
-def _describe_best(tree: SearchTree, best: SearchNode, versions: Sequence[Version]) -> str:
+def _describe_best(tree: SearchTree, best: SearchNode, versions: Sequence[Version], in_shell: bool) -> str:
     """The best node with its time and what was decided on its version."""
     name = "best" if tree.setup is not None and tree.setup.aim == "energy" else "fastest"
     number = best.result.version if best.result is not None else None
@@ -272,6 +274,7 @@ def _describe_best(tree: SearchTree, best: SearchNode, versions: Sequence[Versio
     standing = ""
     if version is not None:
         is_open = version.decision is None
-        standing = f", not accepted: %cutegen accept v{number}" if is_open else f", {version.standing}"
+        how = f"{'; in a notebook' if in_shell else ''}: %cutegen accept v{number}"
+        standing = f", not accepted{how}" if is_open else f", {version.standing}"
     tried = "" if best.is_given else " tried"
     return f"{name}{tried} is {_name_node(best)}: {_describe_time(best)}{standing}"
