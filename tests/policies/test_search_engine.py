@@ -270,6 +270,21 @@ def test_an_idea_that_the_tree_has_already_is_that_node(
     assert (tree.tried[2] == known) is not is_tried
 
 
+def test_a_pinned_node_comes_before_an_idea_that_is_not_below_it(
+    place: Landscape, space: LandscapeSpace, strategy: Strategy
+) -> None:
+    log, judge = MemoryLog(), LandscapeEvaluator(place)
+    tree = run_search(Model(space), judge, strategy, log, budget=SearchBudget(trials=2))
+    pinned = tree.tried[0]
+    log.append(SearchEvent(number=0, kind="pinned", node=pinned, by="person"))
+    words = SearchCandidate(key="idea-1", text="use wider loads", title="use wider loads", in_words=True)
+    log.append(SearchEvent(number=0, kind="idea", parent=0, candidates=(words,), by="person"))
+    tree = run_search(Model(space), judge, strategy, log, budget=SearchBudget(trials=4))
+    idea = tree.keys["idea-1"]
+    assert tree.nodes[idea].made and all(tree.nodes[one].result is None for one in tree.nodes[idea].children)
+    assert all(pinned in tree.path(one) for one in tree.tried[2:])
+
+
 def test_a_stop_while_the_strategy_chooses_tries_nothing_more(place: Landscape, space: LandscapeSpace) -> None:
     log, judge, stopped = MemoryLog(), LandscapeEvaluator(place), list[bool]()
 

@@ -164,7 +164,7 @@ def _say_made(tree: SearchTree, node: SearchNode) -> str:
         return ", next"
     if node.made:
         known = [f"node {number}" for number in node.made if number not in node.children]
-        return f", which is {' and '.join(known)}" if known else ""
+        return f", {'also' if node.children else 'which is'} {' and '.join(known)}" if known else ""
     is_planner = tree.setup is None or tree.setup.expander == DEFAULTS.proposer
     return "; nothing came of it" + (": name a legal setting, as in vector 4" if is_planner else "")
 

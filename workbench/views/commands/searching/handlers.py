@@ -52,7 +52,7 @@ def check_search(arguments: Namespace) -> None:
             raise UserError(f"{', '.join(given)}: only with --search NAME")
         return
     given = [one.flags[0] for one in (STEPS, *UNTIL) if one.is_given(arguments)]
-    if given or getattr(arguments, "setting", ()):
+    if given or getattr(arguments, "setting", None):
         raise UserError(f"--search has its own end (--trials, --seconds): leave out {', '.join(given) or '--setting'}")
 
 
