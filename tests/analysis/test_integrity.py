@@ -66,6 +66,28 @@ def test_each_doubt_is_raised_alone(outcome: Outcome, said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "is_doubted"),
+    [
+        ({}, False),  # sigmoid of a product of positive numbers
+        ({"values": ""}, True),
+        ({"case": "long"}, True),
+        ({"output": 1}, True),
+        ({"elements": 0}, True),
+    ],
+)
+def test_an_output_that_special_values_saturate_is_no_doubt_if_others_of_the_same_sizes_tell(
+    changes: dict[str, object], is_doubted: bool
+) -> None:
+    drawn = replace(CHECK, case="odd", elements=1024)
+    saturated = replace(drawn, trivial="constant", values="zeros and one sign")
+    told = {name: value for name, value in changes.items() if name == "elements"}
+    checks = (replace(drawn, **told), replace(saturated, **changes))  # type: ignore[arg-type]
+    outcome = Outcome(executor="emulator", arch="sm_80", device="H200", launches=(LAUNCH,), checks=checks)
+    found = integrity.doubts(outcome, BOUND)
+    assert bool(found) is is_doubted and all("one value everywhere" in doubt for doubt in found)
+
+
+@pytest.mark.parametrize(
     ("flops", "moved", "copied", "own_flops", "said", "refused"),
     [
         (4, 0, 900, 100, "", False),  # copies are free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -31,6 +32,8 @@ def cutegen(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 def test_a_search_is_run_and_goes_on(cutegen: Callable[..., Done], tmp_path: Path) -> None:
     ran = cutegen(*RELU, "--search", "tree", "--trials", "4", "--seed", "2")
     assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^spent: 4 trials, [0-9.]+ m?s of judging$", ran.stdout, re.MULTILINE), ran.stdout
+    assert ": %cutegen" not in ran.stdout.replace("in a notebook: %cutegen", "")
     assert "4 of 4 trials" in ran.stdout and "stopped: the budget of 4 trials is used up" in ran.stdout
     (folder,) = (tmp_path / "sessions").iterdir()
     again = cutegen("run", "--resume", str(folder), "--search", "tree", "--trials", "6", "--seed", "2", "--json")

@@ -25,7 +25,7 @@ from workbench.policies.search import (
     walk_landscape,
 )
 from workbench.policies.search.frontier import options_at
-from workbench.policies.search.protocols import ShouldStop
+from workbench.policies.search.protocols import Action, ShouldStop, Space
 from workbench.policies.search.tree import SearchNode
 from workbench.records.search import NodeResult, Prior, SearchBudget, SearchCandidate, SearchEvent, SearchSetup
 
@@ -230,7 +230,9 @@ def test_every_strategy_works_with_an_expander_that_writes(
     assert tree.trials == 6 and all(tree.nodes[number].by == "expander" for number in tree.tried)
 
 
-def test_an_idea_in_words_is_written_out_next(place: Landscape, space: LandscapeSpace, strategy: Strategy) -> None:
+def test_an_idea_in_words_is_written_out_and_tried_next(
+    place: Landscape, space: LandscapeSpace, strategy: Strategy
+) -> None:
     log, judge = MemoryLog(), LandscapeEvaluator(place)
     run_search(Model(space), judge, strategy, log, budget=SearchBudget(trials=2))
     words = SearchCandidate(key="idea-1", text="use wider loads", title="use wider loads", in_words=True)
@@ -240,6 +242,62 @@ def test_an_idea_in_words_is_written_out_next(place: Landscape, space: Landscape
     idea = tree.keys["idea-1"]
     opened = [event for event in log.events()[before:] if event.kind == "opened"]
     assert opened[0].node == idea and tree.nodes[idea].children and tree.nodes[idea].result is None
+    assert tree.tried[2] == tree.nodes[idea].children[0], "before what the strategy prefers"
+
+
+@pytest.mark.parametrize("is_tried", [True, False])
+def test_an_idea_that_the_tree_has_already_is_that_node(
+    place: Landscape, space: LandscapeSpace, strategy: Strategy, is_tried: bool
+) -> None:
+    class Same(Model):
+        def expand(self, node: SearchNode, tree: SearchTree, should_stop: ShouldStop) -> Sequence[SearchCandidate]:
+            if node.candidate is None or not node.candidate.in_words:
+                return super().expand(node, tree, should_stop)
+            return [one.candidate for one in (tree.nodes[known],) if one.candidate is not None]
+
+    log, judge = MemoryLog(), LandscapeEvaluator(place)
+    tree = run_search(Same(space), judge, strategy, log, budget=SearchBudget(trials=2))
+    known = tree.tried[0]
+    if not is_tried:
+        new = next(one for one in space.roots() if one.key not in tree.keys)
+        log.append(SearchEvent(number=0, kind="opened", node=tree.tried[0], candidates=(new,), by="person"))
+        known = SearchTree.replay(log.events()).keys[new.key]
+    words = SearchCandidate(key="idea-1", text="use wider loads", title="use wider loads", in_words=True)
+    log.append(SearchEvent(number=0, kind="idea", parent=0, candidates=(words,), by="person"))
+    tree = run_search(Same(space), judge, strategy, log, budget=SearchBudget(trials=3))
+    idea = tree.nodes[tree.keys["idea-1"]]
+    assert idea.made == [known] and not idea.children and tree.trials == 3
+    assert (tree.tried[2] == known) is not is_tried
+
+
+def test_a_pinned_node_comes_before_an_idea_that_is_not_below_it(
+    place: Landscape, space: LandscapeSpace, strategy: Strategy
+) -> None:
+    log, judge = MemoryLog(), LandscapeEvaluator(place)
+    tree = run_search(Model(space), judge, strategy, log, budget=SearchBudget(trials=2))
+    pinned = tree.tried[0]
+    log.append(SearchEvent(number=0, kind="pinned", node=pinned, by="person"))
+    words = SearchCandidate(key="idea-1", text="use wider loads", title="use wider loads", in_words=True)
+    log.append(SearchEvent(number=0, kind="idea", parent=0, candidates=(words,), by="person"))
+    tree = run_search(Model(space), judge, strategy, log, budget=SearchBudget(trials=4))
+    idea = tree.keys["idea-1"]
+    assert tree.nodes[idea].made and all(tree.nodes[one].result is None for one in tree.nodes[idea].children)
+    assert all(pinned in tree.path(one) for one in tree.tried[2:])
+
+
+def test_a_stop_while_the_strategy_chooses_tries_nothing_more(place: Landscape, space: LandscapeSpace) -> None:
+    log, judge, stopped = MemoryLog(), LandscapeEvaluator(place), list[bool]()
+
+    class Slow:
+        name, constants = "slow", load_strategy("random").constants
+
+        def choose(self, tree: SearchTree, space: Space, numbers: random.Random) -> Action:
+            if tree.trials == 2:
+                stopped.append(True)  # a person stops it now
+            return load_strategy("random").choose(tree, space, numbers)
+
+    tree = run_search(space, judge, Slow(), log, should_stop=lambda: bool(stopped))
+    assert tree.trials == 2 and tree.pending is None and tree.stopped == "stopped by the person"
 
 
 def test_a_result_without_a_gpu_costs_no_trial(place: Landscape, space: LandscapeSpace) -> None:

@@ -143,7 +143,7 @@ def test_an_open_node_that_cannot_win_is_pruned_with_the_reason() -> None:
     log.append(SearchEvent(number=0, kind="opened", node=1, candidates=(grid.candidate(4, 0, 0),), by="person"))
     tree = run_search(grid, grid, load_strategy("tree"), log, budget=SearchBudget(trials=6))
     node = tree.nodes[tree.keys["4 0 0"]]
-    assert node.pruned.startswith("at its speed of light it takes 5 s, the best ") and node.result is None
+    assert node.pruned.startswith("at its speed of light it takes 5e+06 µs, the best ") and node.result is None
 
 
 def test_it_learns_which_setting_helps_and_says_so() -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from workbench.errors import Stopped
 from workbench.language import parse
 from workbench.policies.search import SearchNode, SearchTree
 from workbench.problems import inspection, load
@@ -60,6 +61,21 @@ def tried(space: ProgramSpace, at: int, time_s: float) -> SearchNode:
     """A node of a root that took this time."""
     result = NodeResult(outcome="passed", time_s=time_s, version=1)
     return SearchNode(number=1, parent=0, candidate=space.roots()[at], result=result)
+
+
+def test_listing_changes_stops_in_the_middle_and_goes_on_afterwards(ask: Ask) -> None:
+    priors, asked = SessionPriors(BOUND_S, lambda number: diagnosis(2.0), None), list[bool]()
+
+    def should_stop() -> bool:
+        asked.append(True)
+        return len(asked) == 2
+
+    space = ProgramSpace(ask, priors, None, BOUND_S, lambda program: True, should_stop)
+    with pytest.raises(Stopped):
+        space.children(tried(space, 0, 4e-3), SearchTree())
+    assert len(asked) == 2
+    children = space.children(tried(space, 0, 4e-3), SearchTree())
+    assert children == make_space(ask).children(tried(space, 0, 4e-3), SearchTree())
 
 
 def test_a_ladder_that_climbs_expects_the_most_of_its_last_rung(ask: Ask) -> None:

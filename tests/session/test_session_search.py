@@ -20,14 +20,16 @@ from workbench import problems
 from workbench.errors import Stopped, UserError
 from workbench.executors.replay import ReplayExecutor
 from workbench.policies.search import SearchTree, load_strategy
+from workbench.proposers.planner import read_settings
 from workbench.protocols import PLAIN, RunContext
 from workbench.records import Job, Outcome
 from workbench.records.search import SearchBudget, SearchEvent
 from workbench.session import DATABASE, Session
 from workbench.session.searching.candidates import key_of_program, key_of_source
 from workbench.session.searching.guesses import guess_next
+from workbench.session.searching.words import write_as_asked
 from workbench.session.verifying import verify_log
-from workbench.views.search import summarise
+from workbench.views.search import draw_search_tree, summarise
 
 RELU = "elementwise(relu(x)) .arch(sm_90a) .threads(256)"
 SLOW = "elementwise(relu(x)) .arch(sm_90a) .threads(64) .vector(2)"  # in the landscape of relu
@@ -127,11 +129,35 @@ def test_an_idea_in_words_becomes_candidates(session: Session) -> None:
     tree = session.search("random", 3, seed=1)
     children = [tree.nodes[number] for number in tree.nodes[idea.number].children]
     assert children and all({"threads": "512"}.items() <= settings(node.candidate.text).items() for node in children)
+    assert tree.tried[-1] == children[0].number, "what a person asks for is tried next"
     session.steer_search("idea", text="make it nicer")
     tree = session.search("random", 4, seed=1)
     assert tree.trials == 4 and not tree.nodes[tree.keys[tree.nodes[-1].candidate.key]].children
     with pytest.raises(UserError, match=r"this idea is node \d+ already"):
         session.steer_search("idea", text="use 512 threads, please")
+
+
+def test_an_idea_below_a_node_changes_that_nodes_program(session: Session) -> None:
+    tree = session.search("random", 3, seed=1)
+    node = tree.nodes[tree.tried[-1]]
+    tree = session.steer_search("expand", node.number)
+    before = settings(node.candidate.text)
+    changes = {
+        at: dict(settings(tree.nodes[at].candidate.text).items() - before.items())
+        for at in tree.nodes[node.number].children
+    }
+    known, (threads,) = next((at, new.values()) for at, new in changes.items() if new.keys() == {"threads"})
+    session.steer_search("idea", node.number, f"use {threads} threads")
+    tree = session.search("random", 4, seed=1)
+    assert tree.tried[-1] == known, "the change of this node's program, although it was written already"
+    assert f"which is node {known}" in str(draw_search_tree(tree, opened=(node.number,)))
+
+
+def test_the_threads_of_a_row_are_meant_where_a_program_writes_only_those() -> None:
+    program = "softmax(x) .arch(sm_80) .kept() .threads_per_row(1024) .vector(4)"
+    asked = write_as_asked(program, read_settings("use 512 threads, vector 8", for_hopper=False))
+    assert asked is not None and settings(asked) == settings(program) | {"threads_per_row": "512", "vector": "8"}
+    assert write_as_asked(program, read_settings("tile 64x64", for_hopper=False)) is None
 
 
 def settings(program: str) -> dict[str, str]:
@@ -364,6 +390,7 @@ def test_a_search_for_few_joules_takes_the_least_at_an_equal_time(tmp_path: Path
     problem = problems.load("relu", settings={"batch_size": 8, "dim": 64})
     with Session.create(problem, root=tmp_path, executor="emulator", name="s") as session:
         tree = session.search("greedy", 2, aim="energy")
+        assert summarise(tree).startswith("search greedy for energy, seed 0; ")
         results = [tree.nodes[number].result for number in tree.tried]
         assert tree.setup.aim == "energy" and all(result.joules and result.high_s for result in results)
         fastest = min(results, key=lambda result: result.time_s)

@@ -38,6 +38,8 @@ def test_a_search_is_run_looked_at_and_steered(magic: Run) -> None:
     assert "search greedy, seed 1; 3 nodes, 3 of 3 trials" in shown and "★" in magic("search-tree")
     opened = magic("search-tree open 1")
     assert "elementwise(relu(x))" in opened and "expected: log speed-up" in opened and "v1 of the session" in opened
+    with pytest.raises(UsageError, match=r"which node\? give its number; the tree has nodes 0 to 3"):
+        magic("search-tree open")
     assert "pinned" in magic("search-tree pin 2") and "too slow" in magic("search-tree prune 3 too slow")
     assert "use 512 threads" in magic("search-tree idea use 512 threads, don't ask")
     assert "taken" in magic("search-tree take 1")
@@ -53,7 +55,10 @@ def test_a_search_is_run_looked_at_and_steered(magic: Run) -> None:
 def test_wrong_orders_are_one_line(magic: Run) -> None:
     for line, said in (
         ("search-tree", "no search yet"),
+        ("run --search tree --patience 2", "leave out --patience"),
         ("search-tree pin", "pin which node"),
+        ("search-tree budget 50", "search-tree budget --trials 50"),
+        ("run --search tree --steps 5", "leave out --steps"),
         ("run --trials 3", "only with"),
     ):
         with pytest.raises(UsageError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.records import Bound, Degeneracy, Outcome, TorchWork, Work, record
+from workbench.records import Bound, Check, Degeneracy, Outcome, TorchWork, Work, record
 
 CEILING = 0.9  # a time under 0.9 of the floor is suspect (the muCUTLASS paper's speed-of-light ceiling, section 2.6)
 # shares of a problem's work up to which torch in forward leaves no doubt, and up to which it is not refused (inferred)
@@ -247,6 +247,22 @@ def _time_doubts(outcome: Outcome, bound: Bound | None, seconds: float | None) -
     return found
 
 
+def _tells_nothing(check: Check, outcome: Outcome) -> bool:
+    """Whether an output is trivial where the reference's is not. Special values of the inputs may saturate it (sigmoid
+    of a product of positive numbers): then another comparison of the same sizes tells.
+    """
+    return bool(check.trivial) and not (
+        check.values
+        and any(
+            other.passed
+            and not other.trivial
+            and other.elements > 1
+            and (other.case, other.output, other.of) == (check.case, check.output, check.of)
+            for other in outcome.checks
+        )
+    )
+
+
 def _output_doubts(outcome: Outcome) -> list[str]:
     if outcome.failure is not None:
         return []
@@ -255,7 +271,7 @@ def _output_doubts(outcome: Outcome) -> list[str]:
         found.append("no CuTe DSL kernel was launched")
     elif outcome.timing is not None and not outcome.builds:  # on a GPU
         found.append("no CuTe DSL kernel was compiled")
-    trivial = sorted({check.trivial for check in outcome.checks if check.passed and check.trivial})
+    trivial = sorted({check.trivial for check in outcome.checks if check.passed and _tells_nothing(check, outcome)})
     if trivial:
         said = " or ".join("all zeros" if kind == "zero" else "one value everywhere" for kind in trivial)
         found.append(f"an output is {said}, and still within tolerance: this task cannot tell")

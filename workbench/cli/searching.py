@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from workbench.cli.output import echo
-from workbench.errors import UserError
 from workbench.plugins import DEFAULTS
 
 if TYPE_CHECKING:
@@ -21,14 +20,10 @@ def check_search(arguments: argparse.Namespace) -> None:
     """Raise `UserError` for arguments of a search that exclude each other, before a session is created."""
     from workbench.policies.search import load_strategy
     from workbench.views.commands.searching import handlers
-    from workbench.views.commands.shared_arguments import STEPS, UNTIL
 
     handlers.check_search(arguments)
     if arguments.search is None:
         return
-    given = [one.flags[0] for one in (STEPS, *UNTIL) if one.is_given(arguments)]
-    if given or arguments.setting:
-        raise UserError(f"--search has its own end (--trials, --seconds): leave out {', '.join(given) or '--setting'}")
     handlers.read_how(arguments)
     load_strategy(arguments.search)
 
@@ -38,6 +33,7 @@ def search(session: Session, arguments: argparse.Namespace) -> None:
     from workbench.session import recording
     from workbench.views.commands.searching.handlers import run_search
     from workbench.views.search import draw_search_tree
+    from workbench.views.text.mime_bundle import format_joules, format_seconds
 
     how: dict[str, object] = {}
     if arguments.recording:  # each child is a recorded proposal, in their order
@@ -50,7 +46,9 @@ def search(session: Session, arguments: argparse.Namespace) -> None:
         tree = run_search(session, arguments, **how)
     finally:
         forget()
-    echo("\n" + str(draw_search_tree(tree, versions=session.versions)))
+    echo("\n" + str(draw_search_tree(tree, versions=session.versions, in_shell=True)))
+    joules = f", {format_joules(tree.joules)} of the GPU" if tree.joules else ""
+    echo(f"spent: {tree.trials} trials, {format_seconds(tree.seconds)} of judging{joules}")
     if arguments.by == DEFAULTS.model_proposer:
         echo(f"spent: {session.client().budget.describe()}")
 

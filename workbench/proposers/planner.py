@@ -146,6 +146,14 @@ def _read_hopper_settings(text: str) -> list[Call]:
     return settings
 
 
+def read_settings(words: str, for_hopper: bool) -> list[Call]:
+    """The settings that a person's words name."""
+    text = _normalise(words)
+    if not for_hopper:
+        return _read_settings(text, 16)
+    return [*_read_settings(text, 64), *_read_hopper_settings(text)]
+
+
 def read_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     """The rung that the person's words describe, if they name a setting.
 
@@ -156,7 +164,7 @@ def read_words(words: str, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     if any(rung.parts for rung in rungs):  # a setting does not say of which part it is
         return _rungs_named(text, rungs)
     hopper = next((rung for rung in rungs if any(call.name == "schedule" for call in rung.settings)), None)
-    settings = [*_read_settings(text, 64 if hopper else 16), *(_read_hopper_settings(text) if hopper else ())]
+    settings = read_settings(words, hopper is not None)
     if not settings:
         return _rungs_named(text, rungs)
     names = {call.name for call in settings}

@@ -62,10 +62,10 @@ def run_search(
 ) -> SearchTree:
     """Run a search until its budget is spent, its strategy stops or `should_stop` says so; returns the tree.
 
-    `should_stop` is asked before each action; what takes longer asks it itself. With a log that has events the search
-    goes on, and `budget` replaces the one before if it is given. `expander` and `start` are kept in the log. What
-    is `given` is a node from the first action on, so that the best of a search is never slower. Raises `UserError` if
-    the log is of another strategy or of other constants.
+    `should_stop` is asked before and after each choice; what takes longer asks it itself. With a log that has events
+    the search goes on, and `budget` replaces the one before if it is given. `expander` and `start` are kept in the log.
+    What is `given` is a node from the first action on, so that the best of a search is never slower. Raises `UserError`
+    if the log is of another strategy or of other constants.
     """
     runner = _Runner(space, evaluator, strategy, log, should_stop)
     constants = tuple(sorted(strategy.constants.items()))
@@ -147,6 +147,8 @@ class _Runner:
             self._try(self.tree.pending)
             return True
         action = steer(self.tree, self.space) or self._choose()
+        if self.should_stop():  # choosing may take long
+            raise Stopped
         return self._do(action)
 
     def _choose(self) -> Action:

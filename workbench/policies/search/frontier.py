@@ -23,21 +23,35 @@ class Option(NamedTuple):
 
 
 def steer(tree: SearchTree, space: Space) -> Action | None:
-    """What a person asked for, which comes before the strategy: a pinned node is tried, an idea is written out."""
+    """What a person asked for, which comes before the strategy: a pinned node is tried; an idea is written out, and
+    what was made of it is tried, after a pinned node that it is not below.
+    """
     node = tree.pinned
     if node is not None and _is_open(node) and not tree.is_closed(node.number):
         return Try(node=node.number, reason="pinned")
     for node in tree.nodes:
-        if (
-            node.candidate is not None
-            and node.candidate.in_words
-            and not node.asked
-            and not tree.is_closed(node.number)
-        ):
+        if node.candidate is None or not node.candidate.in_words or tree.is_closed(node.number):
+            continue
+        if not node.asked:
             return Expand(node=node.number, reason="an idea in words")
+        if _is_first(tree, space) and tree.pins[-1] not in tree.path(node.number):
+            continue
+        for made in map(tree.node, node.made):
+            if _is_open(made) and not tree.is_closed(made.number):
+                return Try(node=made.number, reason="an idea in words")
     if tree.pinned is not None and not tree.is_closed(tree.pinned.number) and not options_at(tree, space, tree.pinned):
         return Expand(node=tree.pinned.number, reason="pinned") if can_write(space, tree.pinned) else None
     return None
+
+
+def _is_first(tree: SearchTree, space: Space) -> bool:
+    """Whether a node is pinned of which something is left."""
+    node = tree.pinned
+    return (
+        node is not None
+        and not tree.is_closed(node.number)
+        and (can_write(space, node) or bool(options_at(tree, space, node)))
+    )
 
 
 def options(tree: SearchTree, space: Space) -> list[Option]:

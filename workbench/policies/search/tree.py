@@ -41,6 +41,7 @@ class SearchNode:
     pinned: bool = False
     asked: int = 0  # how often the expander was asked for children
     exhausted: bool = False  # the expander had none
+    made: list[int] = field(default_factory=list)  # nodes that the expander made of it, also those that were there
     kept: bool = False  # a person revived it, so that no strategy prunes it again
     taken: bool = False
     visits: int = 0  # tries in its subtree, its own among them; without those that were screened out
@@ -194,8 +195,7 @@ class SearchTree:
         node.asked += 1
         new = [one for one in event.candidates if one.key not in self.keys]
         node.exhausted = not new
-        for candidate in new:
-            self._add(event, candidate, node.number)
+        node.made += [self._add(event, candidate, node.number) for candidate in event.candidates]
 
     def _add(self, event: SearchEvent, candidate: SearchCandidate, parent: int | None = None) -> int:
         """The number of the candidate's node: a new one, or the one that has the same code."""

@@ -14,6 +14,7 @@ from workbench.executors.emulator import EmulatorExecutor
 from workbench.plugins import DEFAULTS
 from workbench.policies.search import Screen, SearchTree, Space, Strategy, load_strategy, run_search
 from workbench.policies.search.fitted import RecordedPriors, fit_recorded
+from workbench.policies.search.protocols import ShouldStop
 from workbench.policies.search.screening import OPTIMISM
 from workbench.profilers.counters import profile_full_size
 from workbench.protocols import Executor, Options
@@ -91,10 +92,10 @@ class Searching:
         self.parts.testing.follow_gpu()
         strategy = load_strategy(request.strategy, **dict(request.constants))
         search, setup = self._find(request, strategy)
-        space, log = self._make_space(setup, request.options), self._log_of(search)
+        stop = self.parts.testing.context.stop
+        space, log = self._make_space(setup, request.options, stop.is_set), self._log_of(search)
         own = self.parts.testing.executor
         inner = self._choose_emulator() if request.screen == "emulator" or not own.runs_quick else own
-        stop = self.parts.testing.context.stop
         budget = request.budget or (SearchBudget(trials=TRIALS) if not log.events() else None)
         self._check_budget(budget, setup)
         self._running = space
@@ -176,7 +177,7 @@ class Searching:
             self._logs[search] = StoreLog(self.log, search)
         return self._logs[search]
 
-    def _make_space(self, setup: SearchSetup, options: Options) -> Space:
+    def _make_space(self, setup: SearchSetup, options: Options, should_stop: ShouldStop = lambda: False) -> Space:
         work = next((one for one in self.log.facts.work if one.case == "full"), None)
         bound = speed_of_light.bound(work, devices.find(self.log.device)) if work is not None else None
         least_s = (bound.floor_s or bound.bound_s) if bound is not None else None  # what no kernel can beat
@@ -193,6 +194,7 @@ class Searching:
             (program, verdict.time_s if verdict is not None else None) if program is not None else None,
             least_s,
             answers=lambda program: executor.can_answer(log.problem, log.device, log.arch, program),
+            should_stop=should_stop,
         )
 
     def _fit_recorded(self, setup: SearchSetup) -> RecordedPriors | None:

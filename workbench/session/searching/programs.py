@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from workbench.codegen.canonical import canonical
-from workbench.errors import ProgramError, UserError
+from workbench.errors import ProgramError, Stopped, UserError
 from workbench.landscapes.keys import format_settings
 from workbench.language import OPERATIONS, parse
 from workbench.language.limits import check_limits
@@ -15,13 +15,14 @@ from workbench.policies.search.protocols import ShouldStop
 from workbench.probes.moving import write_moved
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders.pipelines import group_pieces
-from workbench.proposers.planner import banned_settings, list_rungs, read_words
+from workbench.proposers.planner import banned_settings, list_rungs, read_settings, read_words
 from workbench.proposers.recognition import Unrecognised
 from workbench.proposers.rung_programs import list_program_stages, write_program
 from workbench.records import Ask, Move
 from workbench.records.search import Prior, SearchCandidate
 from workbench.session.searching.candidates import key_of_program
 from workbench.session.searching.priors import SessionPriors
+from workbench.session.searching.words import write_as_asked
 
 
 class ProgramSpace:
@@ -42,10 +43,13 @@ class ProgramSpace:
         start: tuple[str, float | None] | None,
         least_s: float | None,
         answers: Callable[[str], bool],
+        should_stop: ShouldStop = lambda: False,
     ) -> None:
         """`start`: (program, time in seconds) of the version that the search starts from. `least_s` is the time that no
-        kernel for the problem can beat.
+        kernel for the problem can beat. `should_stop` is asked between the changes of a program, which take seconds
+        where it has many stages.
         """
+        self._should_stop = should_stop
         self._least_s = least_s
         try:
             self._found, self._rungs = list_rungs(ask)
@@ -98,7 +102,7 @@ class ProgramSpace:
         return self._roots
 
     def children(self, node: SearchNode, tree: SearchTree) -> Sequence[SearchCandidate]:
-        """The programs that differ from the node's in one setting."""
+        """The programs that differ from the node's in one setting. Raises `Stopped` if that should stop."""
         if node.candidate is None or node.candidate.in_words or "class ModelNew" in node.candidate.text:
             return ()
         changes = self._changes(node.candidate.text)
@@ -113,6 +117,8 @@ class ProgramSpace:
             groups = group_stages([stage.operation.name for stage in stages], self._labels)
             settings = [item.name for stage in stages for item in OPERATIONS[stage.operation.name].settings]
             for name in dict.fromkeys(settings):
+                if self._should_stop():
+                    raise Stopped
                 if name == "arch" or name in self._banned:
                     continue
                 for _, written in write_moved(program, [Move(setting=name, direction="other")], groups):
@@ -123,12 +129,21 @@ class ProgramSpace:
         return self._changed[program]
 
     def expand(self, node: SearchNode, tree: SearchTree, should_stop: ShouldStop) -> Sequence[SearchCandidate]:
-        """The programs that the planner reads out of a person's words, for a node in words; else the children."""
+        """For a node in words the program above it with the settings that they name; without such a program, or where
+        it cannot have them, what the planner reads out of the words. Else the children.
+        """
         if node.candidate is None or not node.candidate.in_words:
             made = self._roots if node.number == ROOT else self.children(node, tree)
             return tuple(one for one in made if one.key not in tree.keys)
-        found: dict[str, SearchCandidate] = {}
-        for rung in read_words(node.candidate.text, self._rungs):
+        words, found = node.candidate.text, dict[str, SearchCandidate]()
+        above = tree.node(node.parent).candidate
+        if above is not None and not above.in_words and "class ModelNew" not in above.text:
+            asked = write_as_asked(above.text, read_settings(words, self._ask.arch == "sm_90a"))
+            if asked is not None:
+                self._add(found, asked, f"as asked: {describe_change(above.text, asked)}", None)
+        if found:
+            return tuple(found.values())
+        for rung in read_words(words, self._rungs):
             self._add(found, write_program(self._found, rung, self._ask.arch), rung.title, None)
         return tuple(found.values())
 

@@ -61,7 +61,9 @@ def steer(log: StoreLog, order: Steer, space: Space | None, should_stop: ShouldS
 
 def find_node(tree: SearchTree, number: int | None) -> SearchNode:
     """A node of a tree. Raises `UserError` if there is none of this number."""
-    if number is None or not 0 <= number < len(tree.nodes):
+    if number is None:
+        raise UserError(f"which node? give its number; the tree has nodes 0 to {len(tree.nodes) - 1}")
+    if not 0 <= number < len(tree.nodes):
         raise UserError(f"no node {number}; the tree has nodes 0 to {len(tree.nodes) - 1}")
     return tree.nodes[number]
 

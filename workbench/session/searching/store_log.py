@@ -46,7 +46,7 @@ def describe_event(event: SearchEvent) -> str:
     named = ", ".join(candidate.title for candidate in event.candidates)
     result = event.result
     if result is not None:
-        time = f" {result.time_s * 1e6:.4g} us" if result.time_s else ""
+        time = f" {result.time_s * 1e6:.4g} µs" if result.time_s else ""
         how = "screened out" if result.screened else result.outcome
         number = f" (v{result.version})" if result.version is not None else ""
         return f"{place}{number}: {how}{time}" + (f"; {result.message}" if result.message else "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from workbench.plugins import DEFAULTS
 from workbench.policies.search import ROOT, SearchNode, SearchTree
 from workbench.records import Version, record
 from workbench.views.text.mime_bundle import format_joules, format_seconds
@@ -107,7 +108,7 @@ def _row(tree: SearchTree, node: SearchNode, depth: int, closed: bool) -> Row:
         low=interval[0] if interval else None,
         high=interval[1] if interval else None,
         time=_describe_time(node),
-        note=_explain(node, closed),
+        note=_explain(tree, node, closed),
         text=node.candidate.text if node.candidate is not None else "",
         best=tree.best is node,
         pinned=node.pinned,
@@ -136,7 +137,7 @@ def _describe_time(node: SearchNode) -> str:
     return f"{format_seconds(result.time_s)}{how}{energy}"
 
 
-def _explain(node: SearchNode, closed: bool) -> str:
+def _explain(tree: SearchTree, node: SearchNode, closed: bool) -> str:
     """Why a node is where it is; for an open one what is expected of it."""
     candidate, result = node.candidate, node.result
     said = []
@@ -145,7 +146,7 @@ def _explain(node: SearchNode, closed: bool) -> str:
     elif closed:
         said.append("below a pruned node")
     if candidate is not None and candidate.in_words:
-        said.append("an idea in words")
+        said.append(f"an idea in words{_say_made(tree, node)}")
     elif candidate is not None and candidate.kind == "repair":
         said.append("a repair")
     if result is not None and result.screened:
@@ -155,6 +156,17 @@ def _explain(node: SearchNode, closed: bool) -> str:
     if result is None and candidate is not None and candidate.prior is not None:
         said.append(f"prior {candidate.prior.log_speedup:+.2f} ({candidate.prior.source})")
     return "; ".join(said)
+
+
+def _say_made(tree: SearchTree, node: SearchNode) -> str:
+    """What became of an idea in words, where its children do not show it."""
+    if not node.asked:
+        return ", next"
+    if node.made:
+        known = [f"node {number}" for number in node.made if number not in node.children]
+        return f", {'also' if node.children else 'which is'} {' and '.join(known)}" if known else ""
+    is_planner = tree.setup is None or tree.setup.expander == DEFAULTS.proposer
+    return "; nothing came of it" + (": name a legal setting, as in vector 4" if is_planner else "")
 
 
 def fold(
@@ -226,7 +238,7 @@ def _name_node(node: SearchNode) -> str:
     return f"node {node.number}" if version is None else f"v{version} (node {node.number})"
 
 
-def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
+def summarise(tree: SearchTree, versions: Sequence[Version] = (), in_shell: bool = False) -> str:
     """The search in a line: strategy, trials, what they cost, what was saved, the best so far, why it stopped.
 
     With the session's versions it says what was decided on the best, which need not be the session's best.
@@ -234,7 +246,9 @@ def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
     setup, best = tree.setup, tree.best
     most = f" of {tree.budget.trials}" if tree.budget.trials is not None else ""
     said = [
-        f"search {setup.strategy}, seed {setup.seed}" if setup is not None else "search",
+        f"search {setup.strategy}{' for energy' if setup.aim == 'energy' else ''}, seed {setup.seed}"
+        if setup is not None
+        else "search",
         f"{len(tree.nodes) - 1} nodes, {tree.trials}{most} trials",
     ]
     if tree.screened:
@@ -244,7 +258,7 @@ def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
         said.append(f"{tree.tokens} tokens")
     if tree.usd:
         said.append(f"${tree.usd:.4f}")
-    said.append(_describe_best(tree, best, versions) if best is not None else "none is correct yet")
+    said.append(_describe_best(tree, best, versions, in_shell) if best is not None else "none is correct yet")
     if best is not None and best.is_given and tree.trials:
         said.append("the session had it; nothing that was tried is better")
     if tree.stopped:
@@ -252,7 +266,7 @@ def summarise(tree: SearchTree, versions: Sequence[Version] = ()) -> str:
     return "; ".join(said)
 
 
-def _describe_best(tree: SearchTree, best: SearchNode, versions: Sequence[Version]) -> str:
+def _describe_best(tree: SearchTree, best: SearchNode, versions: Sequence[Version], in_shell: bool) -> str:
     """The best node with its time and what was decided on its version."""
     name = "best" if tree.setup is not None and tree.setup.aim == "energy" else "fastest"
     number = best.result.version if best.result is not None else None
@@ -260,6 +274,7 @@ def _describe_best(tree: SearchTree, best: SearchNode, versions: Sequence[Versio
     standing = ""
     if version is not None:
         is_open = version.decision is None
-        standing = f", not accepted: %cutegen accept v{number}" if is_open else f", {version.standing}"
+        how = f"{'; in a notebook' if in_shell else ''}: %cutegen accept v{number}"
+        standing = f", not accepted{how}" if is_open else f", {version.standing}"
     tried = "" if best.is_given else " tried"
     return f"{name}{tried} is {_name_node(best)}: {_describe_time(best)}{standing}"

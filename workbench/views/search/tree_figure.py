@@ -38,12 +38,13 @@ def draw_search_tree(
     closed: Collection[int] = (),
     versions: Sequence[Version] = (),
     said: Sequence[str] = (),
+    in_shell: bool = False,
 ) -> MimeBundle:
     """The tree with the paths to the best node, to a pinned one and to the last one tried open, and with the nodes in
     `opened` and all of their children. "Value" is the mean reward of a subtree: 0 is the first correct time, 1 is 16
     times as fast; its bar holds 90 %. `said` follows the summary.
     """
-    rows, title = fold(tree, opened, closed=closed), "; ".join((summarise(tree, versions), *said))
+    rows, title = fold(tree, opened, closed=closed), "; ".join((summarise(tree, versions, in_shell), *said))
     head = ["node", "parent", "change", "status", "tries", "value (90 %)", "time", "why"]
     _, page = render_table(head, [_cells(row) for row in find_rows(tree)[:MOST_LISTED]], title)
     described = "; ".join(row.words for row in rows[:60])

@@ -103,7 +103,9 @@ class _Round:
             if node.status == "open" and node.candidate and not node.kept and not self.tree.is_closed(node.number):
                 bound = self.space.bound_s(node.candidate)
                 if bound is not None and bound >= self.tree.best_s:
-                    reason = f"at its speed of light it takes {bound:.3g} s, the best {self.tree.best_s:.3g} s"
+                    reason = (
+                        f"at its speed of light it takes {bound * 1e6:.4g} µs, the best {self.tree.best_s * 1e6:.4g} µs"
+                    )
                     return Prune(node=node.number, reason=reason)
         return None
 

@@ -43,13 +43,18 @@ def read_how(arguments: Namespace) -> dict[str, Any]:
 
 
 def check_search(arguments: Namespace) -> None:
-    """Raise `UserError` for options of a search without --search."""
+    """Raise `UserError` for options of a search without --search, and for those of refining with it."""
     from workbench.views.commands.searching.arguments import SEARCH
+    from workbench.views.commands.shared_arguments import STEPS, UNTIL
 
     if arguments.search is None:
         given = [one.flags[0] for one in SEARCH if one.is_given(arguments)]
         if given:
             raise UserError(f"{', '.join(given)}: only with --search NAME")
+        return
+    given = [one.flags[0] for one in (STEPS, *UNTIL) if one.is_given(arguments)]
+    if given or getattr(arguments, "setting", None):
+        raise UserError(f"--search has its own end (--trials, --seconds): leave out {', '.join(given) or '--setting'}")
 
 
 def run_search(session: Session, arguments: Namespace, **how: object) -> SearchTree:
@@ -110,7 +115,10 @@ def search_tree(arguments: Namespace, cell: str | None, state: Notebook) -> Mime
         return _draw(session, session.search_tree(), number)
     if action == "open":
         return describe_node(session.search_tree(), number)
-    tree = session.steer_search(action, number, words, read_budget(arguments))
+    budget = read_budget(arguments)
+    if action == "budget" and (budget is None or number is not None or words):
+        raise UserError("what may the search spend? search-tree budget --trials 50; or --seconds, --tokens, --usd")
+    tree = session.steer_search(action, number, words, budget)
     return _draw(session, tree, number)
 
 
