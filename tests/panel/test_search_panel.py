@@ -57,7 +57,7 @@ def test_orders_change_the_tree(panel: Panel) -> None:
     assert "revive" in steer(panel, action="revive", node=last) and "pin" in steer(panel, action="pin", node=1)
     assert next(row for row in panel.search["rows"] if row["number"] == 1)["flags"].count("pinned") == 1
     assert "the idea is node" in steer(panel, action="idea", node=0, text="use 256 threads per row")
-    assert panel.search["rows"][-1]["note"] == "an idea in words"
+    assert panel.search["rows"][-1]["note"] == "an idea in words, next"
     assert steer(panel, action="take", node=1) == "node 1 is the baseline"
     baseline = panel.controller.session.baseline
     assert baseline is not None and "node 1" in baseline.decision.reason

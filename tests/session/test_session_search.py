@@ -157,6 +157,8 @@ def test_the_threads_of_a_row_are_meant_where_a_program_writes_only_those() -> N
     program = "softmax(x) .arch(sm_80) .kept() .threads_per_row(1024) .vector(4)"
     asked = write_as_asked(program, read_settings("use 512 threads, vector 8", for_hopper=False))
     assert asked is not None and settings(asked) == settings(program) | {"threads_per_row": "512", "vector": "8"}
+    named = write_as_asked(program, (), "try unroll 4 and passes 2, please, with tile 64x64x32")
+    assert named is not None and settings(named) == settings(program) | {"unroll": "4", "passes": "2"}
     assert write_as_asked(program, read_settings("tile 64x64", for_hopper=False)) is None
 
 

@@ -138,7 +138,7 @@ class ProgramSpace:
         words, found = node.candidate.text, dict[str, SearchCandidate]()
         above = tree.node(node.parent).candidate
         if above is not None and not above.in_words and "class ModelNew" not in above.text:
-            asked = write_as_asked(above.text, read_settings(words, self._ask.arch == "sm_90a"))
+            asked = write_as_asked(above.text, read_settings(words, self._ask.arch == "sm_90a"), words)
             if asked is not None:
                 self._add(found, asked, f"as asked: {describe_change(above.text, asked)}", None)
         if found:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from workbench.language import OPERATIONS, Call, Stage, format_program, parse
 
 
-def write_as_asked(program: str, wanted: Sequence[Call]) -> str | None:
-    """The program with the wanted settings, in each stage that knows them; None if no stage knows one. It may be
-    illegal.
+def write_as_asked(program: str, wanted: Sequence[Call], words: str = "") -> str | None:
+    """The program with the wanted settings, and those that `words` name as titles of nodes do ("unroll 4, passes 2"),
+    in each stage that knows them; None if no stage knows one. It may be illegal.
     """
     parsed = parse(program)
-    stages = tuple(_put(stage, wanted) for stage in parsed.stages)
+    stages = tuple(_put(stage, wanted, words) for stage in parsed.stages)
     if all(stage is None for stage in stages):
         return None
     changed = tuple(new or old for new, old in zip(stages, parsed.stages, strict=True))
     return format_program(dataclasses.replace(parsed, stages=changed))
 
 
-def _put(stage: Stage, wanted: Sequence[Call]) -> Stage | None:
+def _put(stage: Stage, wanted: Sequence[Call], words: str) -> Stage | None:
     known = {item.name for item in OPERATIONS[stage.operation.name].settings}
     written = {call.name for call in stage.settings}
     own = [dataclasses.replace(call, name=_name_here(call.name, written)) for call in wanted]
     own = [call for call in own if call.name in known]
+    for name in sorted(known - {call.name for call in own}):
+        if match := re.search(rf"(?<!\w){name}\s+(\d+)(?![\dx])", words):
+            own.append(Call(name=name, positional=(int(match[1]),)))
     if not own:
         return None
     replaced = {call.name for call in own}
