@@ -209,7 +209,7 @@ class LiveEvaluator:
             most = compare_times(new, old).high
             return f"at most {most:.2f}x of v{rival.number}, by the time model" if most < 1 else ""
         if new is not None and new.low_s > best_s:
-            return f"at least {new.low_s * 1e6:.4g} us by the time model, v{rival.number} takes {best_s * 1e6:.4g} us"
+            return f"at least {new.low_s * 1e6:.4g} µs by the time model, v{rival.number} takes {best_s * 1e6:.4g} µs"
         return ""
 
     def _find_best(self, tree: SearchTree) -> tuple[Version | None, float]:

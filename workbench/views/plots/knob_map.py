@@ -92,7 +92,8 @@ def draw_knobs(studied: Studied) -> MimeBundle:
     first = studied.results[0]
     seeds = len({result.policy.seed for result in studied.results})
     place = ", features in the host's memory" * (first.training.features == "host")
-    title = f"{first.graph}, {first.training.model}, {first.training.epochs} epochs on {first.device}{place}: mix and p"
+    epochs = f"{first.training.epochs} epoch{'s' * (first.training.epochs != 1)}"
+    title = f"{first.graph}, {first.training.model}, {epochs} on {first.device}{place}: mix and p"
     kib = studied.study.cache_kib
     cache = f"cache of {kib >> 10} MiB" if kib and not kib % 1024 else f"cache of {kib} KiB"
     parts = [f"mean of {seeds} seed{'s' * (seeds > 1)}", cache, studied.recorded, "the full colour is the best"]
