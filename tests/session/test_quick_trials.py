@@ -196,3 +196,12 @@ def test_a_search_may_screen_by_the_emulator(tmp_path: Path, workers: int) -> No
         assert tree.screened == len(tree.tried) - 4
         with pytest.raises(UserError, match="screens by priors or emulator, not by 'eye'"):
             session.search("random", 3, screen="eye")
+
+
+def test_a_search_for_energy_screens_by_the_emulator_and_measures_joules(tmp_path: Path) -> None:
+    gpu = QuickGpu()
+    with Session.create("relu", root=tmp_path, executor=gpu, calibrate=False, name="s") as session:
+        session.accept(session.program(SLOW).number)
+        session.search("random", 1, aim="energy", priors=False)
+        asked = [event.message for event in session.events() if event.message.startswith("the energy of v")]
+    assert asked and not any(job.quick for job in gpu.jobs)

@@ -95,13 +95,13 @@ class Searching:
         stop = self.parts.testing.context.stop
         space, log = self._make_space(setup, request.options, stop.is_set), self._log_of(search)
         own = self.parts.testing.executor
-        inner = self._choose_emulator() if request.screen == "emulator" or not own.runs_quick else own
+        is_quick = own.runs_quick and setup.aim == "time"
+        inner = own if is_quick and request.screen != "emulator" else self._choose_emulator()
         budget = request.budget or (SearchBudget(trials=TRIALS) if not log.events() else None)
         self._check_budget(budget, setup)
         self._running = space
         try:
             workers = choose_workers() if request.workers is None else request.workers
-            is_quick = own.runs_quick and setup.aim == "time"
             on_gpu = choose_on_gpu(self.log.facts, self.log.device, workers) if is_quick else 0
             with (
                 Prefetching(inner, 0 if is_quick and inner is own else workers) as emulator,
