@@ -54,7 +54,7 @@ from workbench.graphs.models import MODELS, ModelName
 from workbench.graphs.sweep import describe, list_policies, read_rows, sweep
 from workbench.graphs.training import Result, Training, train
 
-POINTS = ((0.125, 0.9), (0.125, 1.0), (0.0, 1.0))  # (mix, p); the first is the recommended one
+POINTS = ((0.125, 0.9), (0.125, 1.0), (0.0, 1.0))  # (mix, p); the second is the recommended one
 BASELINES: tuple[PolicyName, ...] = ("uniform", "labor", "cluster-gcn")
 BLOCKS = {  # nodes, communities, degree, share of edges inside
     "middle": (300_000, 3000, 16.0, 0.9),

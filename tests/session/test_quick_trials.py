@@ -37,6 +37,7 @@ class QuickGpu(ReplayExecutor):
         super().__init__()
         self.jobs: list[Job] = []
         self.fails_whole: set[str] = set()
+        self.noise = 0.0  # of quick trials: their intervals reach from 1 / (1 + noise) of the time to 1 + noise
         self.lock, self.at_work, self.most = threading.Lock(), 0, 0
 
     def device_name(self) -> str | None:
@@ -55,6 +56,9 @@ class QuickGpu(ReplayExecutor):
                 self.at_work -= 1
         if not job.quick and job.candidate.program in self.fails_whole:
             return dataclasses.replace(found, executor=self.name, timing=None, failure=WRONG)
+        if job.quick and found.timing is not None:
+            low_s, high_s = (found.timing.median_s * (1 + self.noise) ** sign for sign in (-1, 1))
+            found = dataclasses.replace(found, timing=dataclasses.replace(found.timing, low_s=low_s, high_s=high_s))
         return dataclasses.replace(found, executor=self.name, quick=job.quick)
 
 
@@ -126,6 +130,37 @@ def test_a_version_with_a_quick_trial_is_judged_whole_before_it_is_accepted(sess
     gpu.fails_whole = {faster[-1].proposal.candidate.program}
     if len(faster) > 1:
         assert session.judge(faster[-1].number).standing == "rejected"
+
+
+def test_what_may_be_faster_is_verified_at_the_end(session: Session, gpu: QuickGpu) -> None:
+    session.accept(session.program(SLOW).number)
+    plain = session.search("random", 12, seed=2, priors=False)
+    gpu.noise, whole = 9.0, len(gpu.jobs)
+    with Session.create("relu", root=session.folder.parent, executor=gpu, calibrate=False, name="other") as other:
+        other.accept(other.program(SLOW).number)
+        tree = other.search("random", 12, seed=2, priors=False)
+        mine = [job for job in gpu.jobs[whole:] if not job.quick]
+        assert len(mine) == 2 and mine[-1].candidate.program == plain.best.candidate.text
+        assert tree.best.candidate == plain.best.candidate and not tree.best.result.quick and tree.trials == 12
+        assert other.baseline.number == tree.best.result.version and tree.stopped and not verify_log(other).problems
+        slower = [node for node in tree.walk()[1:] if node is not tree.best]
+        assert all(other.version(node.result.version).standing == "rejected" for node in slower)
+        again = other.search("random", 12, seed=2, priors=False)
+        assert len([job for job in gpu.jobs[whole:] if not job.quick]) == 2 and again.best.number == tree.best.number
+
+
+def test_a_fastest_that_fails_at_the_end_leaves_the_next(session: Session, gpu: QuickGpu) -> None:
+    session.accept(session.program(SLOW).number)
+    plain = session.search("random", 12, seed=2, priors=False)
+    times = {node.candidate.text: node.result.time_s for node in plain.walk() if node.result.time_s}
+    first, second = sorted(times, key=times.__getitem__)[:2]
+    gpu.noise, gpu.fails_whole = 9.0, {first}
+    with Session.create("relu", root=session.folder.parent, executor=gpu, calibrate=False, name="other") as other:
+        other.accept(other.program(SLOW).number)
+        tree = other.search("random", 12, seed=2, priors=False)
+        failed = tree.nodes[tree.keys[plain.best.candidate.key]]
+        assert failed.failed and other.version(failed.result.version).standing == "rejected"
+        assert tree.best.candidate.text == second and not tree.best.result.quick
 
 
 @pytest.mark.parametrize("strategy", ["random", "tree"])

@@ -18,6 +18,7 @@ SearchEventKind = Literal[
     "started",  # `setup` holds the strategy, its constants, the seed and the budget
     "added",  # `candidates` has one; by the strategy: it is tried at once
     "tried",  # `result`
+    "verified",  # `result` replaces one of a quick trial
     "opened",  # the expander was asked for children of `node`; `candidates` are new nodes, none = nothing is left
     "pruned",
     "revived",
@@ -83,6 +84,7 @@ class NodeResult:
     usd: float = 0.0
     screened: bool = False  # judged without a GPU and not sent there, so it costs no trial
     version: int | None = None  # of the session
+    quick: bool = False  # by a quick trial: no ground to be the best
 
 
 @record

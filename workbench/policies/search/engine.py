@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 
 from workbench.errors import Stopped, UserError, WorkbenchError
 from workbench.policies.search.frontier import can_write, options_at, steer
@@ -26,7 +27,7 @@ from workbench.policies.search.protocols import (
     Strategy,
     Try,
 )
-from workbench.policies.search.tree import ROOT, SearchTree
+from workbench.policies.search.tree import ROOT, SearchNode, SearchTree
 from workbench.records.search import (
     NodeResult,
     SearchAim,
@@ -38,6 +39,8 @@ from workbench.records.search import (
 )
 
 Given = tuple[SearchCandidate, NodeResult]  # what was tried before the search
+Verify = Callable[[SearchNode], NodeResult]  # gives a node that had a quick trial the whole verdict
+MOST_VERIFIED = 3  # at the end of a search: each that fails lets the next one be the fastest (inferred)
 MOST_SCREENED = 20  # candidates in a row that a model may write for nothing (inferred)
 
 
@@ -59,15 +62,17 @@ def run_search(
     expander: str = "",
     start: int | None = None,
     given: Given | None = None,
+    verify: Verify | None = None,
 ) -> SearchTree:
     """Run a search until its budget is spent, its strategy stops or `should_stop` says so; returns the tree.
 
     `should_stop` is asked before and after each choice; what takes longer asks it itself. With a log that has events
     the search goes on, and `budget` replaces the one before if it is given. `expander` and `start` are kept in the log.
-    What is `given` is a node from the first action on, so that the best of a search is never slower. Raises `UserError`
-    if the log is of another strategy or of other constants.
+    What is `given` is a node from the first action on, so that the best of a search is never slower. Where trials may
+    be quick, `verify` is asked at the end about the fastest that may be better than the best. Raises `UserError` if
+    the log is of another strategy or of other constants.
     """
-    runner = _Runner(space, evaluator, strategy, log, should_stop)
+    runner = _Runner(space, evaluator, strategy, log, should_stop, verify)
     constants = tuple(sorted(strategy.constants.items()))
     setup = SearchSetup(strategy=strategy.name, seed=seed, constants=constants, aim=aim, expander=expander, start=start)
     runner.begin(setup, budget)
@@ -94,10 +99,16 @@ class _Runner:
     """One run of a search."""
 
     def __init__(
-        self, space: Space, evaluator: Evaluator, strategy: Strategy, log: SearchLog, should_stop: ShouldStop
+        self,
+        space: Space,
+        evaluator: Evaluator,
+        strategy: Strategy,
+        log: SearchLog,
+        should_stop: ShouldStop,
+        verify: Verify | None,
     ) -> None:
         self.space, self.evaluator, self.strategy, self.log = space, evaluator, strategy, log
-        self.should_stop = should_stop
+        self.should_stop, self.verify = should_stop, verify
         self.tree = SearchTree.replay(log.events())
 
     def write(self, kind: SearchEventKind, **fields: object) -> None:
@@ -138,11 +149,9 @@ class _Runner:
             raise Stopped
         spent = why_spent(self.tree)
         if spent is not None:
-            self.write("stopped", reason=spent, by="engine")
-            return False
+            return self._end(spent)
         if self.space.writes and (idle := self.tree.screened_in_a_row) >= MOST_SCREENED:
-            self.write("stopped", reason=f"the last {idle} candidates were screened out", by="engine")
-            return False
+            return self._end(f"the last {idle} candidates were screened out")
         if self.tree.pending is not None:
             self._try(self.tree.pending)
             return True
@@ -151,6 +160,18 @@ class _Runner:
             raise Stopped
         return self._do(action)
 
+    def _end(self, reason: str) -> bool:
+        """Verify what may be the best, and write why the search ends; False."""
+        for _ in range(MOST_VERIFIED):
+            node = self.tree.unverified
+            if node is None or self.verify is None:
+                break
+            self.write("verified", node=node.number, result=self.verify(node), by="engine")
+            if self.should_stop():
+                raise Stopped
+        self.write("stopped", reason=reason, by="engine")
+        return False
+
     def _choose(self) -> Action:
         assert self.tree.setup is not None
         numbers = random.Random(f"{self.tree.setup.seed}-{self.tree.turns}")
@@ -158,8 +179,7 @@ class _Runner:
 
     def _do(self, action: Action) -> bool:
         if isinstance(action, Stop):
-            self.write("stopped", reason=action.reason, by="engine")
-            return False
+            return self._end(action.reason)
         if isinstance(action, Prune):
             self.write("pruned", node=action.node, reason=action.reason)
         elif isinstance(action, Expand):

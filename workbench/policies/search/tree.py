@@ -152,6 +152,13 @@ class SearchTree:
             found += 1
         return found
 
+    @property
+    def unverified(self) -> SearchNode | None:
+        """The fastest node by a quick trial that may be faster than the best; None if there is none."""
+        found = [node for node in self.walk() if node.passed and node.result is not None and node.result.quick]
+        fastest = min(found, key=_time_s, default=None)
+        return fastest if _time_s(fastest) < self.best_s else None
+
     def path(self, number: int) -> tuple[int, ...]:
         """The numbers from the root to a node."""
         found = [number]
@@ -221,6 +228,16 @@ class SearchTree:
         if not result.screened:
             self._count(node, result)
 
+    def _on_verified(self, event: SearchEvent) -> None:
+        """The whole verdict of a quick trial. It is no trial, and the rewards stay those of the quick one."""
+        node, result = self.node(event.node), event.result
+        if result is None or node.result is None or not node.result.quick:
+            raise WorkbenchError(f"the log of the search is damaged: event {event.number} verifies node {node.number}")
+        node.result = result
+        self._spend(result, is_trial=False)
+        if node.passed and self._is_better(node):
+            self.best = node
+
     def _count(self, node: SearchNode, result: NodeResult) -> None:
         """Add a result to the visits and rewards of the nodes above it; it may be the best."""
         if node.passed and self.reference_s is None:
@@ -247,7 +264,7 @@ class SearchTree:
     def _is_better(self, node: SearchNode) -> bool:
         """By the aim: less time; or fewer joules at a time not worse than the least by more than its interval."""
         if self.setup is None or self.setup.aim == "time":
-            return _time_s(node) < self.best_s
+            return node.result is not None and not node.result.quick and _time_s(node) < self.best_s
         passed = [one for one in self.walk() if one.passed]
         fastest = min(passed, key=_time_s)
         assert fastest.result is not None

@@ -1,7 +1,8 @@
 """Judges the candidates of a search: each becomes a version of the session with its verdict.
 
-Where times are measured on a GPU, a candidate has a quick trial there; if that is faster than the best, the whole
-verdict follows, whose result counts. Without a GPU the emulator's verdict is the trial. A search that screens by the
+Where times are measured on a GPU, a candidate has a quick trial there; if that is surely faster than the best, by both
+intervals, the whole verdict follows, whose result counts. One that may be faster has it at the end of the search, if
+it is the fastest then. Without a GPU the emulator's verdict is the trial. A search that screens by the
 emulator judges a candidate there first. Only one that may beat the best, by the interval of its modelled time, goes to
 the GPU; what does not is screened out, with the reason, and costs no trial.
 
@@ -19,7 +20,7 @@ from workbench import evaluate
 from workbench.analysis import devices
 from workbench.analysis.time_model import compare_times
 from workbench.errors import ProgramError, Unavailable, Unrecorded, UserError
-from workbench.policies.search import Given, SearchTree
+from workbench.policies.search import Given, SearchNode, SearchTree
 from workbench.policies.search.protocols import ShouldStop
 from workbench.profilers.energy import Counter
 from workbench.records import Candidate, Event, Job, Outcome, Proposal, Trial, Verdict, Version
@@ -110,6 +111,26 @@ class LiveEvaluator:
             usd=proposal.cost_usd or 0.0,
         )
 
+    def verify(self, node: SearchNode) -> NodeResult:
+        """Give a node that had a quick trial the whole verdict; returns that, and what it cost."""
+        assert node.result is not None and node.result.version is not None
+        start, joules = time.perf_counter(), self._read_joules()
+        version = self.log.version(node.result.version)
+        if version.needs_verdict:
+            self.testing.test(version.number)
+        now = self._read_joules()
+        return dataclasses.replace(
+            describe_result(self.log.version(version.number)),
+            seconds=time.perf_counter() - start,
+            spent_joules=now - joules if now is not None and joules is not None else 0.0,
+        )
+
+    def settle_open(self, tree: SearchTree) -> None:
+        """Decide on versions of the search that are still open, now that its best is known."""
+        for node in sorted(tree.walk(), key=lambda node: node is not tree.best):  # the best first
+            if node.result is not None and node.result.version is not None and not node.is_given:
+                settle(self.deciding, self.log.version(node.result.version), node.result)
+
     def judge_given(self, version: Version, roots: Sequence[SearchCandidate]) -> Given:
         """A version of the session as a candidate, of the space's roots if it is one, with its result; one that this
         executor did not judge is tested.
@@ -160,9 +181,12 @@ class LiveEvaluator:
         return ""
 
     def _may_be_best(self, version: Version, tree: SearchTree) -> bool:
-        """Whether a version is faster than the best of the search by its last trial."""
-        found = describe_result(version)
-        return found.outcome == "passed" and found.time_s is not None and found.time_s < tree.best_s
+        """Whether a version is surely faster than the best of the search by its last trial."""
+        found, best = describe_result(version), tree.best
+        if found.outcome != "passed" or found.time_s is None:
+            return False
+        least = tree.best_s if best is None or best.result is None else best.result.low_s or tree.best_s
+        return (found.high_s or found.time_s) < least
 
     def _is_tested(self, version: Version) -> bool:
         """Whether this executor judged a version on the session's device."""
@@ -328,6 +352,7 @@ def describe_result(version: Version, screened: str = "") -> NodeResult:
         message=message,
         screened=bool(screened),
         version=version.number,
+        quick=trial.outcome.quick and passed,
     )
 
 

@@ -131,7 +131,9 @@ class Searching:
                     expander=setup.expander,
                     start=setup.start,
                     given=given,
+                    verify=evaluator.verify,
                 )
+                evaluator.settle_open(tree)
         finally:
             self._running = None
         said = crown(self.parts.deciding, tree, search)

@@ -14,7 +14,7 @@ from workbench.session.deciding import Deciding, describe_settled
 def settle(deciding: Deciding, version: Version, found: NodeResult) -> None:
     """Accept a version that is surely faster than the baseline, or the first correct one; reject one that failed, was
     screened out, or is surely slower. Others stay open, and so do what a person wrote and what had a quick trial only
-    (faster than the baseline and slower than the best of the search). A decision that was made before stands.
+    that was faster than the baseline. A decision that was made before stands.
     """
     log, base = deciding.log, deciding.log.baseline
     if version.decision is not None or version.proposal.by == HUMAN:
@@ -27,7 +27,7 @@ def settle(deciding: Deciding, version: Version, found: NodeResult) -> None:
         log.reject(version.number, "no time to compare")
     else:
         gain, is_sure = compare_trials(deciding, version.trials[-1], base.trials[-1])
-        if is_sure and gain > 1 and version.needs_verdict:
+        if gain > 1 and version.needs_verdict:
             return
         if is_sure and gain > 1:
             deciding.accept(version.number, reason=f"{gain:.2f}x faster than v{base.number}")
