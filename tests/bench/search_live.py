@@ -13,7 +13,7 @@ per search goes to --out as it is made; a file of rows is continued. Each row ha
 `first_s` and `best_s` are the kernels' times by the session's whole verdicts. The best version is measured again at the
 end, in one run with torch eager and torch.compile: `again` has the kernels' times and those of whole calls of all three
 (by `Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that verdict by phase. With --per-gpu N, N
-problems at a time are searched on each GPU in processes of their own; those on one GPU take turns at timing.
+searches at a time run on each GPU in processes of their own; those on one GPU take turns at timing.
 
 With --shared, the outcome of a program that an earlier search for the same problem ran on the same kind of GPU is taken
 from that folder (shared_outcomes.py), the verdict at the end too: `shared` counts such trials. A search that --limit-s
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import math
 import multiprocessing
@@ -228,20 +227,27 @@ def measure(searches: Sequence[tuple[int, str, str]], arguments: argparse.Namesp
 
 
 def measure_side_by_side(arguments: argparse.Namespace, out: Path, end: float) -> None:
-    """Like `measure`, with so many problems at a time on each GPU; a process takes one after the other."""
+    """Like `measure`, with so many searches at a time on each GPU. A process takes the seeds of a problem and a strategy
+    one after the other; all searches for a problem are on one GPU.
+    """
     import torch
 
     gpus = range(torch.cuda.device_count()) if arguments.executor in ("auto", "gpu") else range(1)
     context = multiprocessing.get_context("spawn")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    if arguments.workers is None:
+        searches = arguments.per_gpu * max(len(gpus), 1)
+        arguments.workers = max(1, len(os.sched_getaffinity(0)) // searches - 1)
     pools = [
         ProcessPoolExecutor(arguments.per_gpu, mp_context=context, initializer=select_gpu, initargs=(gpu,))
         for gpu in gpus or range(1)
     ]
-    groups = itertools.groupby(list_searches(arguments, out), key=lambda search: search[1])
+    groups = defaultdict(list)
+    for seed, problem, strategy in list_searches(arguments, out):
+        groups[problem, strategy].append((seed, problem, strategy))
     waiting = [
-        pools[number % len(pools)].submit(measure, list(searches), arguments, out, end)
-        for number, (_, searches) in enumerate(groups)
+        pools[arguments.problems.index(problem) % len(pools)].submit(measure, searches, arguments, out, end)
+        for (problem, _), searches in groups.items()
     ]
     for future in waiting:
         if (error := future.exception()) is not None:
@@ -302,7 +308,7 @@ def main() -> None:
     parser.add_argument("--strategies", default="tree,random/none,bayes/none")
     parser.add_argument("--seeds", type=int, default=3, help="seeds below this one")
     parser.add_argument("--from-seed", type=int, default=0)
-    parser.add_argument("--per-gpu", type=int, metavar="N", help="so many problems at a time on each GPU")
+    parser.add_argument("--per-gpu", type=int, metavar="N", help="so many searches at a time on each GPU")
     parser.add_argument("--workers", type=int, help="runs ahead in each search; by default as cores allow")
     parser.add_argument("--shared", metavar="FOLDER", help="outcomes that searches share")
     parser.add_argument("--trials", type=int, default=20)
@@ -314,9 +320,6 @@ def main() -> None:
     parser.add_argument("--table", metavar="FILE")
     arguments = parser.parse_args()
     out, end = Path(arguments.table or arguments.out), time.time() + arguments.limit_s
-    if arguments.workers is None:
-        cores = len(os.sched_getaffinity(0))
-        arguments.workers = max(1, cores // arguments.per_gpu - 1) if arguments.per_gpu else None
     if arguments.per_gpu and not arguments.table:
         measure_side_by_side(arguments, out, end)
     elif not arguments.table:

@@ -144,6 +144,7 @@ class GpuExecutor(Executor):
     def _measure(self, job: Job, workers: Server, processes: Candidates, turns: GpuTurns, begun: Begun) -> Outcome:
         start, small = time.perf_counter(), processes.small
         with _hold_device(turns.context) if job.quick else contextlib.nullcontext():
+            waited = time.perf_counter() - start
             run, lost = self._take_turns(job, workers, processes, turns, begun)
         outcome = None
         if small is not None:
@@ -153,6 +154,7 @@ class GpuExecutor(Executor):
             outcome = self._read_outcome(job, processes.candidate, lost)
             outcome = replace(outcome, refusals=(*refusals, *outcome.refusals))
         assert outcome is not None
+        run.result.phases["waiting"] = waited + turns.waited_s
         return _fill(job, outcome, run.result, run.about, time.perf_counter() - start)
 
     def _take_turns(
