@@ -227,8 +227,8 @@ def measure(searches: Sequence[tuple[int, str, str]], arguments: argparse.Namesp
 
 
 def measure_side_by_side(arguments: argparse.Namespace, out: Path, end: float) -> None:
-    """Like `measure`, with so many searches at a time on each GPU. A process takes the seeds of a problem and a strategy
-    one after the other; all searches for a problem are on one GPU.
+    """Like `measure`, with so many searches at a time on each GPU. A process takes the seeds of a problem and a
+    strategy one after the other; all searches for a problem are on one GPU.
     """
     import torch
 

@@ -39,6 +39,7 @@ PROPOSED = (
     ),
     ("self.m(x)", IMAGE, "self.m = nn.LayerNorm((n, 6, d))", "rowwise("),
     ("self.m(x)", IMAGE, "self.m = nn.BatchNorm2d(n)", "batchnorm("),
+    ("self.m(x)", ONE, "self.m = nn.BatchNorm1d(d)", "batchnorm(x, eps=1e-05, running=1, momentum=0.1, axis=first)"),
     ("self.m(x)", IMAGE, "self.m = nn.InstanceNorm2d(n, affine=True)", "instancenorm("),
     (
         "x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)",

@@ -59,7 +59,15 @@ def test_rows(how: str) -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("how", [".threads(32)", ".split(4) .vector(4) .unroll(2)", ".split(8) .vector(4) .kept()"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        ".threads(32)",
+        ".split(4) .vector(4) .unroll(2)",
+        ".split(8) .vector(4) .kept()",
+        ".split(2) .vector(4) .unroll(2) .parts(4)",
+    ],
+)
 @pytest.mark.parametrize("shape", [(2, 21, 64), (2, 40, 13)])
 def test_columns(how: str, shape: tuple[int, ...]) -> None:
     x = drawn(*shape)
@@ -210,6 +218,27 @@ def test_norms_by_channel(how: str) -> None:
     assert int(batches) == 5
 
 
+@pytest.mark.parametrize("shape", [(37, 24), (200, 13), (9, 264)])
+@pytest.mark.parametrize("how", [".split(4) .vector(4) .unroll(2) .parts(3)", ".split(1) .parts(64)"])
+def test_batch_norm_of_columns(shape: tuple[int, int], how: str) -> None:
+    channels = shape[1]
+    x, weight, bias = drawn(*shape) + 3, drawn(channels), drawn(channels) - 1
+    running, variance, batches = torch.zeros(channels), torch.ones(channels), torch.tensor(4)
+    kept, seen = running.double(), variance.double()
+    wide = [item.double() for item in (x, weight, bias)]
+    wanted = F.batch_norm(wide[0], kept, seen, wide[1], wide[2], training=True, momentum=0.3)
+    names = ("x", "weight", "bias", "running_mean", "running_var", "batches")
+    text = f"batchnorm(x, running=1, momentum=0.3, axis=first) {how}"
+    right(text, wanted, x, weight, bias, running, variance, batches, names=names, tolerance=2e-5)
+    torch.testing.assert_close(running.double(), kept, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(variance.double(), seen, rtol=1e-5, atol=1e-6)
+    assert int(batches) == 5
+    plain = F.batch_norm(wide[0], None, None, training=True)
+    right(f"batchnorm(x, affine=0, axis=first) {how}", plain, x, names=names[:1], tolerance=2e-5)
+    with pytest.raises(ValueError, match=r"x has 3 axes; axis=first wants \(batch, channels\)"):
+        run(f"batchnorm(x, affine=0, axis=first) {how}", (x[None],), names[:1])
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [
@@ -221,11 +250,12 @@ def test_norms_by_channel(how: str) -> None:
         ("rowwise(sum(x)) .kept() .parts(4)", "kept"),
         ("rowwise(sum(x)) .cluster(2)", "cluster"),
         ("rowwise(sum(x), axis=1) .arch(sm_90a) .threads_per_row(64) .cluster(2)", "cluster"),
-        ("softmax(x, axis=1) .parts(4)", "parts"),
         ("rowwise(sum(x), axis=but(1))", "parts"),
         ("rowwise(var(x), axis=1) .split(32) .vector(8)", "split"),
         ("groupnorm(x)", "groups"),
         ("batchnorm(x)", "parts"),
+        ("batchnorm(x, axis=first)", "parts"),
+        ("batchnorm(x, axis=last) .parts(2)", "axis"),
         ("elementwise(spread(relu(x)))", "spread"),
         ("elementwise(sum(x))", "function"),
         ("elementwise(clamp(x, 0))", "clamp"),

@@ -10,7 +10,8 @@ from workbench.codegen.rows.lowering import HOST, make_config
 from workbench.kernels.rows.config import RunningConfig
 from workbench.language.expressions.lowering import normalise
 from workbench.language.expressions.reduction_passes import plan
-from workbench.language.ir import Binding, Call, Stage
+from workbench.language.ir import Binding, Stage
+from workbench.language.operations.channel_norms import reduced_axis
 
 STATISTICS = ("running_mean", "running_var", "batches")
 
@@ -19,13 +20,8 @@ def lower_channel_norm(stage: Stage, binding: Binding) -> Launch:
     """Return the launch of a channel norm."""
     name, named, bound = stage.operation.name, dict(stage.operation.named), dict(binding.operands)
     affine = ("weight", "bias") if named.get("affine", 1) else ()
-    axis: object = {
-        "batchnorm": Call(name="but", positional=(1,)),
-        "groupnorm": Call(name="last", positional=(2,)),
-        "instancenorm": "last",
-    }[name]
     value = normalise("x", named.get("eps", 1e-5), bool(affine))
-    cfg = make_config(plan(value), stage, axis=axis, keepdim=False)
+    cfg = make_config(plan(value), stage, axis=reduced_axis(stage.operation), keepdim=False)
     static: tuple[tuple[str, object], ...] = (
         ("cfg", cfg),
         ("names", tuple(called(item, bound) for item in ("x", *affine))),

@@ -10,7 +10,7 @@ from cutlass import cute
 
 from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, check_rank
 from workbench.kernels.rows.reductions import reduce_rows
-from workbench.kernels.rows.two_pass_host import two_pass_reduction, value_tensor
+from workbench.kernels.rows.two_pass_host import two_pass_columns, two_pass_reduction, value_tensor
 from workbench.kernels.static import Many, Static, bind
 
 
@@ -88,6 +88,15 @@ def batch_norm(cfg: Static, names: Static, x, affine: Many):
     """Normalise each channel over the batch."""
     check_channels(names, 2, x, affine)
     weights = tuple(values.view(-1, *[1] * (x.dim() - 2)) for values in affine)
+    return reduce_channels(cfg, names, x, weights)
+
+
+def reduce_channels(cfg: Static, names: Static, x, weights: Many):
+    """Reduce all axes but that of the channels, or the first of x (batch, channels)."""
+    if cutlass.const_expr(cfg.layout == "columns"):
+        if x.dim() != 2:
+            raise ValueError(f"{names[0]} has {x.dim()} axes; axis=first wants (batch, channels)")
+        return two_pass_columns(cfg, names, (x,), weights)
     return two_pass_reduction(cfg, names, (x,), weights)
 
 
@@ -109,7 +118,7 @@ def batch_norm_training(
     check_operand(running_names[1], running_var, (x.shape[1],), FLOAT_DTYPES)
     if x.numel() == 0:
         return torch.empty_like(x)
-    y, mean, variance = two_pass_reduction(cfg, names, (x,), weights)
+    y, mean, variance = reduce_channels(cfg, names, x, weights)
     call(
         bind(launch_running, running),
         (),

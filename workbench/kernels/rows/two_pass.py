@@ -10,7 +10,7 @@ from cutlass import cute
 
 from workbench.kernels.rows.block_reduce import all_reduce
 from workbench.kernels.rows.passes import reduce_pass
-from workbench.kernels.rows.two_pass_columns import partial_columns_kernel
+from workbench.kernels.rows.two_pass_columns import apply_columns_kernel, partial_columns_kernel
 from workbench.kernels.rows.vectors import load_vectors, write_vectors
 from workbench.kernels.static import Many, Static, dtype
 
@@ -235,6 +235,12 @@ def launch_apply(
     ways: cutlass.Constexpr,
 ):
     extents = tuple((inner, size) for inner, size in zip(inners, sizes, strict=True))
-    apply_kernel(cfg, inputs, repeated, done, y, rows, columns, parts, lengths, extents, width, turns, ways).launch(
-        grid=[rows * parts, 1, 1], block=[cfg.threads, 1, 1], stream=stream
-    )
+    if cutlass.const_expr(cfg.layout == "columns"):
+        ctas = lengths[0] * parts * ((columns // width + cfg.lanes - 1) // cfg.lanes)
+        apply_columns_kernel(
+            cfg, inputs, repeated, done, y, rows, columns, parts, lengths[0], extents, width, turns, ways
+        ).launch(grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream)
+    else:
+        apply_kernel(cfg, inputs, repeated, done, y, rows, columns, parts, lengths, extents, width, turns, ways).launch(
+            grid=[rows * parts, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+        )

@@ -1,10 +1,10 @@
-"""Split reduction of long columns: the kernel that computes partial results."""
+"""Split reduction of long columns: the kernels that compute partial results, and that write one value per element."""
 
 import cutlass
 from cutlass import cute
 
 from workbench.kernels.rows.column_reduce import merge_columns, share_columns
-from workbench.kernels.rows.passes import reduce_pass
+from workbench.kernels.rows.passes import reduce_pass, write_pass
 from workbench.kernels.rows.vectors import column_scalars
 from workbench.kernels.static import Many, Static, dtype
 
@@ -88,3 +88,41 @@ def partial_columns_kernel(
         for e in cutlass.range_constexpr(width):
             for values, part in zip(results, state, strict=True):
                 values[(piece * vectors + column) * width + e] = part[e]
+
+
+@cute.kernel
+def apply_columns_kernel(
+    cfg: Static,
+    inputs: Many[cute.Tensor],
+    repeated: Many[cute.Tensor],
+    done: Many[cute.Tensor],
+    y: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    parts: cutlass.Int32,
+    batches: cutlass.Int32,
+    extents: Many,
+    width: cutlass.Constexpr,
+    turns: cutlass.Constexpr,
+    ways: cutlass.Constexpr,
+):
+    """Write a part of the rows of some columns per CTA; `done` are the results of the reductions."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    vectors = columns // width
+    ctas = (vectors + cfg.lanes - 1) // cfg.lanes
+    number = batches * parts * ctas - 1 - bidx  # from the end: what was read last is still in the L2 cache
+    piece = number // ctas  # batch * parts + part
+    batch = piece // parts
+    column = number % ctas * cfg.lanes + tidx % cfg.lanes  # in vectors
+    share = (rows + parts - 1) // parts
+    begin = piece % parts * share
+    end = cutlass.min(begin + share, rows)
+    known = load_values(done, (batch * vectors + column) * width, column < vectors, width)
+    if cutlass.const_expr(cfg.result.scalars is not None):
+        scalars = column_scalars(cfg.result, tuple(known[n] for n in cfg.result.scalar_reads), width)
+        known = (*known, *scalars)
+    values = tuple(known[n] for n in cfg.result.reads)
+    origin = batch, rows, vectors, column
+    first = begin + tidx // cfg.lanes
+    write_pass(cfg, inputs, repeated, y, extents, (), values, first, end, origin, width, turns, ways)

@@ -91,7 +91,7 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
             finish(step, states, (), values, results, parts, inner, count)
             done = (*done, *values)
     if cutlass.const_expr(cfg.result.is_whole):
-        write_whole(cfg, inputs, places, inners, sizes, ways, done, y, key, rows, columns, length, width, turns)
+        write_whole(cfg, inputs, places, inners, sizes, ways, done, y, key, rows, columns, length, parts, width, turns)
     if cutlass.const_expr(cfg.returns_values):
         return done
     return None
@@ -110,11 +110,15 @@ def write_whole(
     rows,
     columns,
     length,
+    parts,
     width,
     turns,
 ):
     """Launch the kernel that writes a result with one value per element."""
-    chunks = max(-(-(columns // width) // (cfg.threads * turns)), 1)  # of a row
+    if cutlass.const_expr(cfg.layout == "columns"):
+        chunks = parts
+    else:
+        chunks = max(-(-(columns // width) // (cfg.threads * turns)), 1)  # of a row
     number = length
     call(
         bind(launch_apply, cfg),
@@ -170,8 +174,14 @@ def two_pass_columns(cfg: Static, names: Static, inputs: Many, repeated: Many):
     y = empty_result(cfg, names, inputs[0])
     if y.numel() == 0:
         return y
-    width = access_width(cfg, columns, inputs)
+    if cutlass.const_expr(cfg.result.is_whole):
+        width = access_width(cfg, columns, (*inputs, y))
+    else:
+        width = access_width(cfg, columns, inputs)
     parts = max(min(cfg.parts, rows // (cfg.split * cfg.unroll)), 1)  # parts of a column
+    if cutlass.const_expr(cfg.returns_values):
+        done = run_passes(cfg, inputs, repeated, y, rows, columns, batches, parts, width, cfg.unroll)
+        return (y, *done)
     run_passes(cfg, inputs, repeated, y, rows, columns, batches, parts, width, cfg.unroll)
     return y
 

@@ -29,8 +29,14 @@ def check(stage: Stage) -> list[Rejection]:
                 legal="from 2, for example 32",
             )
         ]
-    axis: object = Call(name="but", positional=(1,)) if name == "batchnorm" else Call(name="last", positional=(2,))
-    return rowwise.check_settings(stage, normalise("x", 1e-5, False), axis)
+    return rowwise.check_settings(stage, normalise("x", 1e-5, False), reduced_axis(stage.operation))
+
+
+def reduced_axis(operation: Call) -> object:
+    """The axis that a channel norm reduces, as its kernel sees the tensor."""
+    if operation.name != "batchnorm":
+        return "last" if operation.name == "instancenorm" else Call(name="last", positional=(2,))
+    return dict(operation.named).get("axis", BUT_CHANNELS)
 
 
 def _operands(stage: Stage) -> tuple[str, ...]:
@@ -42,6 +48,14 @@ def _operands(stage: Stage) -> tuple[str, ...]:
 
 
 SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name not in ("split", "threads"))
+BATCH_SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name != "threads")
+BUT_CHANNELS = Call(name="but", positional=(1,))
+BATCH_AXIS = Argument(
+    name="axis",
+    legal="but(1), or first",
+    reason="the axes over which statistics go: all but the channels; first is that of a tensor (batch, channels)",
+    holds=lambda value: value in (BUT_CHANNELS, "first"),
+)
 RUNNING_STATISTICS = flag("running", "whether running statistics are updated")
 MOMENTUM = Argument(
     name="momentum", legal="a number", reason="the share of the batch in the running statistics", holds=is_number
@@ -55,12 +69,12 @@ GROUPS = Argument(
 OPERATIONS = (
     Operation(
         name="batchnorm",
-        about="batchnorm(x, eps=1e-05, affine=0|1, running=0|1, momentum=0.1): statistics of the batch by channel "
-        "(axis 1); operands weight, bias, and with running=1 running_mean, running_var, batches, which it "
-        "updates as torch does",
-        settings=SETTINGS,
+        about="batchnorm(x, eps=1e-05, affine=0|1, running=0|1, momentum=0.1, axis=but(1)|first): statistics of the "
+        "batch by channel (axis 1); operands weight, bias, and with running=1 running_mean, running_var, batches, "
+        "which it updates as torch does; axis=first for x (batch, channels), whose columns are neighbours",
+        settings=BATCH_SETTINGS,
         check=check,
-        arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM),
+        arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM, BATCH_AXIS),
         roles=("x",),
         implied=_operands,
     ),

@@ -159,9 +159,6 @@ def _check_shared(stage: Stage, chosen: How, view: axes.View) -> Iterator[Reject
 def _check_axis(chosen: How, found: Plan, view: axes.View) -> Iterator[Rejection]:
     """Parts and groups of threads along axes that are not the last."""
     parts = str(chosen.parts)
-    if view.strided and chosen.parts > 1 and found.whole:
-        reason = "along a strided axis only a reduction is done in parts"
-        yield Rejection(field="parts", value=parts, reason=reason, legal="1")
     if view.segments and chosen.parts == 1:
         yield Rejection(field="parts", value="1", reason="all but one axis is reduced in parts", legal="from 2")
     values = sum(len(item.state) for item in found.reductions)

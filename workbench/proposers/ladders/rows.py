@@ -35,7 +35,7 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     lay = rows_hopper.find_layout(context)
     along = axes.view(dict(context.found.operation.named).get("axis", "last")) if lay is None else lay
     if along.strided:
-        return _column_rungs(context)
+        return _column_rungs(context, lay)
     if context.found.operation.name == "batchnorm" or along.segments:
         return _segment_rungs(context)
     wide = context.wide
@@ -178,8 +178,13 @@ def _few_rows_rungs(wide: int, lay: rows_hopper.RowLayout | None) -> tuple[Rung,
     return (*shared, one)
 
 
-def _column_rungs(context: Context) -> tuple[Rung, ...]:
+def _column_rungs(context: Context, lay: rows_hopper.RowLayout | None) -> tuple[Rung, ...]:
     wide = context.wide
+    if context.found.operation.name == "batchnorm":
+        return tuple(
+            Rung(settings=settings, title=title, reason=reason, need="parallel" if n else "")
+            for n, (settings, title, reason) in enumerate(rows_hopper.part_columns(lay, wide))
+        )
     return (
         Rung(
             settings=(put("threads", 128),),

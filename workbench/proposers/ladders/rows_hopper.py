@@ -61,7 +61,7 @@ def find_layout(context: Context) -> RowLayout | None:
     if call.name in ("batchnorm", "groupnorm", "instancenorm"):
         value: object = normalise("x", 1e-5, False)
         axis = {
-            "batchnorm": Call(name="but", positional=(1,)),
+            "batchnorm": named.get("axis", Call(name="but", positional=(1,))),
             "groupnorm": Call(name="groups", positional=(named.get("groups", 1),)),
             "instancenorm": Call(name="over_from", positional=(2,)),
         }[call.name]
@@ -137,7 +137,9 @@ def hopper_rungs(context: Context) -> tuple[Rung, ...]:
         return ()
     places = dict(context.found.operation.named).get("op") in ("argmax", "argmin")
     chosen = (
-        _strided_choices(found, context.wide, 8 if places else 4)
+        part_columns(found, context.wide)
+        if found.strided and context.found.kind == "batchnorm"
+        else _strided_choices(found, context.wide, 8 if places else 4)
         if found.strided
         else _row_choices(found, context.wide, context.found.kind)
     )
@@ -287,6 +289,7 @@ def _strided_choices(found: RowLayout, wide: int, most: int) -> list[Choice]:
     made: list[Choice] = []
     if found.walks > 1:
         made = _kept_columns(found, width, split, vector)
+        made += part_columns(found, wide)[:1] if not made and found.whole and lanes * 8 < wanted else []
     elif lanes * 16 < wanted and found.rows >= 4096:
         parts = max(min(wanted // max(lanes, 1) // 4, found.rows // 64), 2)
         settings = (put("split", 4), vector, put("unroll", 4), put("parts", parts))
@@ -300,6 +303,23 @@ def _strided_choices(found: RowLayout, wide: int, most: int) -> list[Choice]:
     if found.walks == 1 and found.run % wide and found.batches * math.ceil(found.columns / 1024) >= SMS:
         return [*_bulk_copied_rows(), *made]  # inferred: here a thread loads single elements, a bulk copy does not
     return made
+
+
+def part_columns(found: RowLayout | None, wide: int) -> list[Choice]:
+    """Columns in parts, so that the whole device reads and writes: two waves of CTAs with as many threads as fit."""
+    width = wide if found is None or found.run % wide == 0 else 1
+    ctas = found.batches * math.ceil(found.columns / (32 * width)) if found is not None else SMS
+    rows = found.rows if found is not None else 1 << 14
+    ways = ((4, 4, 32), (8, 4, 16), (16, 2, 8))  # warps, vectors in flight, CTAs for each SM
+    return [
+        (
+            (put("split", split), put("vector", wide), put("unroll", unroll), put("parts", parts)),
+            f"columns in {parts} parts, {split} warps share some",
+            "all CTAs reduce a part of some columns each; what they find is put together, and then all write",
+        )
+        for split, unroll, each in ways
+        for parts in (max(min(each * SMS // ctas, rows // (split * unroll)), 2),)
+    ]
 
 
 def _kept_columns(found: RowLayout, width: int, split: int, vector: Call) -> list[Choice]:

@@ -30,11 +30,13 @@ def match_batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) ->
     counted = _batch_counter(facts, mean)
     if mean != "None" and counted is None:
         return None
-    named = [
+    named: list[tuple[str, object]] = [
         ("eps", float(eps)),
         *([("affine", 0)] if weight == "None" else []),
         *([("running", 1), ("momentum", float(momentum))] if mean != "None" else []),
     ]
+    if op.result and len(op.result[0].shape) == 2:
+        named.append(("axis", "first"))
     operands = [
         ("x", python_expression(x)),
         *((("weight", python_expression(weight)), ("bias", python_expression(bias))) if weight != "None" else ()),
