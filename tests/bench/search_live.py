@@ -28,6 +28,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -45,6 +46,7 @@ from shared_outcomes import SharedOutcomes, share_outcomes
 from workbench import problems
 from workbench.analysis.call_times import time_columns
 from workbench.errors import WorkbenchError
+from workbench.executors.gpu.telemetry import driver_version
 from workbench.policies.search import SearchNode, SearchTree
 from workbench.policies.search.fitted import fit_on_others
 from workbench.records.search import NodeResult, SearchBudget
@@ -52,6 +54,7 @@ from workbench.session import Session
 
 Json = dict[str, Any]
 REASON = 120  # characters
+SECONDS_SPENT = re.compile(r"the budget of \S+ s is used up")
 LEAST_S = 60.0  # no search begins with less time left
 BESIDE_S = 45.0  # that both verdicts, learning and choosing may take: a budget in seconds counts none of it
 
@@ -134,6 +137,7 @@ def search_problem(
             "searched_s": round(searched_s, 1),
             "wall_s": round(time.perf_counter() - start, 1),
             "device": session.device,
+            "driver": driver_version(),
             "executor": session.executor_name,
             "versions": list(map(list, first.trials[-1].outcome.versions)),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -212,7 +216,7 @@ def measure(searches: Sequence[tuple[int, str, str]], arguments: argparse.Namesp
                 with out.with_suffix(".failed").open("a") as file:
                     file.write(json.dumps({"problem": name_problem(problem), "error": str(error)}) + "\n")
                 continue
-            if "seconds" in row["stopped"] and seconds < arguments.search_s:
+            if SECONDS_SPENT.fullmatch(row["stopped"]) and seconds < arguments.search_s:
                 print(f"{problem} {strategy} {seed}: cut short after {row['trials']} trials", flush=True)
                 with out.with_suffix(".cut").open("a") as file:
                     file.write(json.dumps(row) + "\n")

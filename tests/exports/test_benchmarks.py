@@ -82,6 +82,26 @@ def test_reference_and_solution_agree(form: str, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("source", [LINEAR, CLASSES], ids=["linear", "classes"])
+def test_sol_execbench_reads_its_export(source: str, tmp_path: Path) -> None:
+    """With the real package (github.com/NVIDIA/SOL-ExecBench, src on the path), which is on no package index."""
+    data = pytest.importorskip("sol_execbench.core.data", reason="SOL-ExecBench is on no package index")
+    from sol_execbench.core.bench.io import gen_inputs
+
+    found = export(source, "sol-execbench", tmp_path)
+    definition = data.Definition.model_validate(found["definition"])
+    solution, workload = (
+        data.Solution.model_validate(found["solution"]),
+        data.Workload.model_validate(found["workload"]),
+    )
+    reference, _ = load_text(definition.reference)
+    operands = gen_inputs(definition, workload, "cpu", {}, custom_inputs_fn=reference.make_inputs)
+    made, path = load_text(solution.sources[0].content)
+    with emulated(arch="sm_80", device="H200", source_file=str(path)):
+        result = made.run(*operands)
+    torch.testing.assert_close(result, reference.run(*operands))
+
+
 LITERALS = """
 import torch, torch.nn as nn
 
