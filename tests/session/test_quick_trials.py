@@ -16,11 +16,13 @@ from workbench.errors import UserError
 from workbench.evaluate import QUICK
 from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.replay import ReplayExecutor
+from workbench.policies.search import SearchTree
 from workbench.protocols import PLAIN, RunContext
 from workbench.records import Failure, Job, Outcome
 from workbench.session import Session
 from workbench.session.searching import prefetching
 from workbench.session.verifying import verify_log
+from workbench.views.search.outline import find_rows
 
 SLOW = "elementwise(relu(x)) .arch(sm_90a) .threads(64) .vector(2)"  # in the landscape of relu
 FAST = "elementwise(relu(x)) .arch(sm_90a) .unroll(1) .vector(4)"  # the fastest of it
@@ -147,6 +149,18 @@ def test_what_may_be_faster_is_verified_at_the_end(session: Session, gpu: QuickG
         assert all(other.version(node.result.version).standing == "rejected" for node in slower)
         again = other.search("random", 12, seed=2, priors=False)
         assert len([job for job in gpu.jobs[whole:] if not job.quick]) == 2 and again.best.number == tree.best.number
+
+
+def test_the_tree_says_what_is_not_surely_faster(session: Session, gpu: QuickGpu) -> None:
+    session.accept(session.program(SLOW).number)
+    gpu.noise = 9.0
+    tree = session.search("random", 12, seed=2, priors=False)
+    events = [event for event in session._searching._log_of(1).events() if event.kind not in ("verified", "stopped")]
+    before = SearchTree.replay(events)
+    said = {row.number: row.note for row in find_rows(before)}
+    faster = [node for node in before.walk() if node.passed and node.result.time_s < before.best_s]
+    assert faster and all("by a quick trial" in said[node.number] for node in faster)
+    assert not any("by a quick trial" in row.note for row in find_rows(tree))
 
 
 def test_a_fastest_that_fails_at_the_end_leaves_the_next(session: Session, gpu: QuickGpu) -> None:

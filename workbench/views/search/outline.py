@@ -7,6 +7,7 @@ the best node nor to the last one tried. So a tree of a thousand nodes is drawn 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
 
 from workbench.plugins import DEFAULTS
@@ -153,6 +154,8 @@ def _explain(tree: SearchTree, node: SearchNode, closed: bool) -> str:
         said.append("screened out without a GPU")
     if result is not None and result.message:
         said.append(" ".join(result.message.split()))
+    if result is not None and result.quick and (result.time_s or math.inf) < tree.best_s:
+        said.append("by a quick trial, not surely faster than the best")
     if result is None and candidate is not None and candidate.prior is not None:
         said.append(f"prior {candidate.prior.log_speedup:+.2f} ({candidate.prior.source})")
     return "; ".join(said)
