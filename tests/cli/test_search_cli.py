@@ -49,6 +49,8 @@ def test_a_search_is_run_and_goes_on(cutegen: Callable[..., Done], tmp_path: Pat
         (("--search", "random", "--steps", "5"), "--search has its own end (--trials, --seconds): leave out --steps"),
         (("--search", "random", "--until", "sol"), "leave out --until"),
         (("--search", "random", "--priors", "--no-priors"), "--priors and --no-priors exclude each other"),
+        (("--search", "random", "--joules", "5"), "a budget in joules needs a GPU"),
+        (("--search", "random", "--usd", "1"), "planner spends no tokens and no dollars"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from workbench.records import Event
     from workbench.session import Session
 
+GPU = "gpu"  # the executor
 SCRIPTED = "scripted"  # the proposer that gives out a recording's sources
 
 
 def check_search(arguments: argparse.Namespace) -> None:
     """Raise `UserError` for arguments of a search that exclude each other, before a session is created."""
+    from workbench.executors.gpu.presence import why_no_gpu
     from workbench.policies.search import load_strategy
+    from workbench.session.searching.live import check_budget
     from workbench.views.commands.searching import handlers
 
     handlers.check_search(arguments)
@@ -26,6 +29,10 @@ def check_search(arguments: argparse.Namespace) -> None:
         return
     handlers.read_how(arguments)
     load_strategy(arguments.search)
+    budget, expander = handlers.read_budget(arguments), SCRIPTED if arguments.recording else arguments.by
+    if budget is not None and not arguments.resume:
+        has_gpu = arguments.executor in (None, "auto", GPU) and why_no_gpu() is None
+        check_budget(budget, expander, has_gpu=has_gpu)
 
 
 def search(session: Session, arguments: argparse.Namespace) -> None:

@@ -76,6 +76,14 @@ def make_request(strategy: str, budget: SearchBudget | int | None, seed: int, ho
     )
 
 
+def check_budget(budget: SearchBudget, expander: str, *, has_gpu: bool) -> None:
+    """Raise `UserError` for a limit that would never be reached, since nothing counts towards it."""
+    if budget.joules is not None and not has_gpu:
+        raise UserError("a budget in joules needs a GPU, whose counter tells them: give trials or seconds")
+    if (budget.tokens is not None or budget.usd is not None) and not plugins.load("proposer", expander).needs_model:
+        raise UserError(f"{expander} spends no tokens and no dollars: give trials or seconds")
+
+
 class Searching:
     """The searches of a session."""
 
@@ -143,13 +151,9 @@ class Searching:
 
     def _check_budget(self, budget: SearchBudget | None, setup: SearchSetup) -> None:
         """Raise `UserError` for a limit that would never be reached, since nothing counts towards it."""
-        needs_model = plugins.load("proposer", setup.expander).needs_model
         if budget is None:
             return
-        if budget.joules is not None and self.parts.testing.executor.device_name() is None:
-            raise UserError("a budget in joules needs a GPU, whose counter tells them: give trials or seconds")
-        if (budget.tokens is not None or budget.usd is not None) and not needs_model:
-            raise UserError(f"{setup.expander} spends no tokens and no dollars: give trials or seconds")
+        check_budget(budget, setup.expander, has_gpu=self.parts.testing.executor.device_name() is not None)
         prices = self.parts.proposing.model.values
         if budget.usd is not None and None in (prices.get("price_in"), prices.get("price_out")):
             raise UserError("a budget in dollars needs the model's prices: --price-in and --price-out")

@@ -109,7 +109,7 @@ def search_tree(arguments: Namespace, cell: str | None, state: Notebook) -> Mime
         return _start(session, arguments)
     if action == "stop":
         session.stop()
-        return MimeBundle("stopped; everything tried is kept, search-tree start goes on")
+        return MimeBundle("stopped: nothing runs now; everything tried is kept, search-tree start goes on")
     number, words = split_words(arguments.words)
     if action == "show":
         return _draw(session, session.search_tree(), number)
