@@ -289,7 +289,12 @@ def test_guesses_are_often_right_and_change_nothing(session: Session) -> None:
         guess = guess_next(space, strategy, events[: event.number + 1], 1)
         hits += bool(guess) and guess[0].key == following.candidates[0].key
     assert hits >= 5
-    assert SearchTree.replay(session.log.store.search_events(1)).events == len(events)
+    tree = session.steer_search("expand", session.search_tree().best.number)
+    node = [node for node in tree.nodes[1:] if node.result is None][-1]
+    session.steer_search("pin", node.number)
+    (first,) = guess_next(space, strategy, session.log.store.search_events(1), 1)
+    assert first.key == node.candidate.key
+    assert SearchTree.replay(session.log.store.search_events(1)).events == len(events) + 2
 
 
 # ---- a proposer as the expander -------------------------------------------------------------------------------------

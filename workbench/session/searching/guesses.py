@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from workbench.errors import WorkbenchError
 from workbench.policies.search import SearchTree, Space, Strategy, Try
+from workbench.policies.search.frontier import steer
 from workbench.records.search import NodeResult, SearchCandidate, SearchEvent
 
 WhyNot = Callable[[SearchCandidate, SearchTree], str]
@@ -40,7 +41,7 @@ def guess_next(
             if len(found) == count or time.monotonic() > end:
                 break
             numbers = random.Random(f"{tree.setup.seed}-{tree.turns}")
-            action = strategy.choose(tree, space, numbers)
+            action = steer(tree, space) or strategy.choose(tree, space, numbers)
             if not isinstance(action, Try):
                 break
             number = action.node
