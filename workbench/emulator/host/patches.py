@@ -35,7 +35,7 @@ from workbench.emulator.host import cuda_bindings
 from workbench.emulator.host.cuda_torch import TorchCuda, generator_class
 from workbench.emulator.host.dlpack import mark_capsule_cuda
 from workbench.emulator.host.runtime import Runtime
-from workbench.emulator.host.source_locations import remember_source_locations
+from workbench.emulator.host.source_locations import memoise_source_locations
 from workbench.emulator.host.strictness import poison_fragments, watch_arguments
 from workbench.emulator.host.torch_device import make_library_impl, restore_modes, tensor_properties
 from workbench.errors import NotEmulated
@@ -99,7 +99,7 @@ class Patches:
         self._patch_engine(emulation, runtime)
         self._patch_tensors(emulation)
         watch_arguments(self.set, emulation.set_arguments)
-        remember_source_locations(self.set)
+        memoise_source_locations(self.set)
         if emulation.sanitize:
             poison_fragments(self.set)
         self._patch_driver(emulation)
