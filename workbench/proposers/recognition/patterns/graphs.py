@@ -24,6 +24,7 @@ from workbench.proposers.recognition.operands import find_argument
 from workbench.records import Facts, Operation, TensorSpec
 
 AGGREGATE, SCATTER = "aggregate", "scatter_rows"
+SORTED, ROWS = "sorted", "sorted_rows"  # a vector in the order of rows, and the rows: see `forms.sorted_edges`
 ROLES = {  # calls over compressed rows of indices, as a fold writes them -> the roles of their operands
     AGGREGATE: ("x", "indptr", "indices", "weight"),
     "sddmm": ("q", "k", "indptr", "indices"),
@@ -65,7 +66,16 @@ class Idioms:
     def fold(self, op: Operation) -> Operation | None:
         """The call that stands for an operation and what it reads; None if it has none of the forms."""
         rules = self.rules.get("getitem" if "getitem" in op.target else plain_name(op), ()) if op.result else ()
-        return next((made for rule in rules if (made := rule(op)) is not None), None)
+        made = next((made for rule in rules if (made := rule(op)) is not None), None)
+        return made and dataclasses.replace(made, operands=tuple(map(self.write_sorted, made.operands)))
+
+    def write_sorted(self, value: str) -> str:
+        """The expression in forward of a vector in the order of rows; another value as it is."""
+        op = self.by_name.get(value)
+        if op is None or op.target != SORTED:
+            return value
+        vector, rows = op.operands
+        return f"{vector}[{rows}.argsort(stable=True)]"
 
     def fold_segments(self, op: Operation) -> Operation | None:
         """`segment_reduce(x[indices], reduce, offsets=indptr)`, or with `lengths=indptr.diff()`."""
@@ -157,6 +167,9 @@ class Idioms:
         name = plain_name(op)
         if name == "_to_copy":
             return self.find_counts(op.operands[0])
+        if op.target == SCATTER:
+            indptr = self.find_offsets(op.operands[1])
+            return (indptr, False) if indptr and self.is_ones(op.operands[2]) else None
         if name in ("clamp", "clamp_min") and find_argument(op, 1, "min", "None") == "1":
             found = self.find_counts(op.operands[0]) if find_argument(op, 2, "max", "None") == "None" else None
             return None if found is None else (found[0], True)
@@ -191,6 +204,8 @@ class Idioms:
     def find_expanded(self, index: str, over: str) -> str:
         """The vector whose element stands in all of a row of an index that has another's shape; "" if there is none."""
         expand = self.by_name.get(index)
+        if self.is_vector(index) and self.specs[index].shape == self.specs[over].shape:
+            return index
         if expand is None or aten_name(expand) != "expand" or self.specs[index].shape != self.specs[over].shape:
             return ""
         vector = self.strip_axes(expand.operands[0])
@@ -208,6 +223,8 @@ class Idioms:
     def find_offsets(self, rows: str) -> str:
         """The offsets of which a vector has the row of each index: `repeat_interleave(indptr.diff())`; "" if none."""
         op = self.by_name.get(rows)
+        if op is not None and op.target == ROWS:
+            return _write_offsets(*op.operands)
         if op is not None and (taken := self.find_numbered(op)):
             op = self.by_name.get(taken)
         if op is None or aten_name(op) != "repeat_interleave" or op.target != "aten.repeat_interleave.Tensor":
@@ -224,25 +241,32 @@ class Idioms:
 
     def describe_zeros(self, value: str) -> str:
         """The expression that makes zeros of a value's shape from those of forward's arguments; "" if there is none."""
+        op, extents = self.by_name.get(value), self.describe_extents(value)
+        if op is None or not extents:
+            return ""
+        tensor = next(
+            (spec.name for spec in self.facts.cases[0].inputs if spec.name in self.facts.forward_arguments), ""
+        )
+        if not tensor:
+            return ""
+        kind = f"dtype=torch.{op.result[0].dtype}, device={tensor}.device"
+        return f"torch.zeros({', '.join(extents)}, {kind})"
+
+    def describe_extents(self, value: str) -> tuple[str, ...]:
+        """The extents of zeros in terms of forward's arguments; () if one of them is none, or for another value."""
         op = self.by_name.get(value)
         if op is None or plain_name(op) not in ZEROS or not op.result or op.result[0].dtype not in FLOATS:
-            return ""
+            return ()
         full = next((spec for spec in self.facts.full if spec.name == value), None)
         written = next((text for text in op.operands if text.startswith("[")), "")  # zeros_like has none
         given = names(written, numbers=True) if written else []
-        extents = [  # one that is no number is an expression of numbers given to forward
+        extents = tuple(  # one that is no number is an expression of numbers given to forward
             given[axis]
             if len(given) > axis and parse_number(given[axis]) is None
             else self.describe_extent(axis, op.result[0], full)
             for axis in range(len(op.result[0].shape))
-        ]
-        tensor = next(
-            (spec.name for spec in self.facts.cases[0].inputs if spec.name in self.facts.forward_arguments), ""
         )
-        if not all(extents) or not tensor:
-            return ""
-        kind = f"dtype=torch.{op.result[0].dtype}, device={tensor}.device"
-        return f"torch.zeros({', '.join(extents)}, {kind})"
+        return extents if all(extents) else ()
 
     def describe_extent(self, axis: int, small: TensorSpec, full: TensorSpec | None) -> str:
         """An extent in terms of the shapes of forward's arguments; "" if it is none of these, one more or one less."""
@@ -271,7 +295,7 @@ class Idioms:
             return None
         if aten_name(op) == "index":
             x, indices = op.operands[0], ",".join(names(op.operands[1]))
-        elif aten_name(op) == "index_select" and op.operands[1] == "0":
+        elif aten_name(op) == "index_select" and op.operands[1] in ("0", str(-len(op.result[0].shape))):
             x, _, indices = op.operands
         elif aten_name(op) == "embedding":
             x, indices = op.operands[:2]
@@ -302,12 +326,17 @@ class Idioms:
         return all(extent in (1, wanted) for extent, wanted in zip(own.shape, other.shape, strict=True))
 
     def strip_axes(self, value: str) -> str:
-        """The value behind calls that only add axes of 1 at its end."""
+        """The value behind calls that only add axes at its end, of 1 or along which it stays the same."""
         op = self.by_name.get(value)
-        while op is not None and op.result and aten_name(op) in INSERTED:
+        while op is not None and op.result and aten_name(op) in (*INSERTED, "expand"):
             before = self.specs.get(op.operands[0])
-            shape = op.result[0].shape
-            if before is None or shape[: len(before.shape)] != before.shape or {*shape[len(before.shape) :]} - {1}:
+            own, shape = before.shape if before is not None else (), op.result[0].shape
+            if aten_name(op) == "expand":
+                while own and own[-1] == 1 != shape[len(own) - 1]:
+                    own = own[:-1]
+            elif {*shape[len(own) :]} - {1}:
+                break
+            if before is None or shape[: len(own)] != own:
                 break
             value = op.operands[0]
             op = self.by_name.get(value)
@@ -337,6 +366,12 @@ class Idioms:
         """The call in place of an operation."""
         more = (("op", reduce), ("empty", "zero" if reduce == "sum" else empty))
         return dataclasses.replace(op, target=AGGREGATE, operands=operands, keywords=more)
+
+
+def _write_offsets(rows: str, extent: str) -> str:
+    """The expression in forward of the offsets of rows that are sorted, which does not wait for a GPU."""
+    counts = f"torch.zeros({extent}, dtype={rows}.dtype, device={rows}.device).index_add(0, {rows}, torch.ones_like({rows}))"
+    return f"torch.nn.functional.pad({counts}.cumsum(0), (1, 0))"
 
 
 def say_forms(graph: tuple[Operation, ...]) -> str:
