@@ -19,7 +19,6 @@ from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
-from workbench.proposers.recognition.forms.sorted_edges import sort_edges
 from workbench.proposers.recognition.forms.state import write_stores
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
 from workbench.proposers.recognition.mutations import (
@@ -110,7 +109,7 @@ def _recognise_forms(facts: Facts) -> Computation:
     facts = split_gates(facts)
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
-    for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *sort_edges(named)):
+    for form in (facts, *([joined] if joined.graph != facts.graph else []), named):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)
     return _recognise_at_all_sizes(drop_copies(named))

@@ -43,7 +43,7 @@ def name_parts(facts: Facts) -> Facts:
         graphs.append((facts.full_graph, facts.cases[-1]))
     if any([op.target for op in graph] != [op.target for op in facts.graph] for graph, _ in graphs):
         return facts
-    specs = [list_specs(graph, case, facts, number) for number, (graph, case) in enumerate(graphs)]
+    specs = [_specs(graph, case, facts, number) for number, (graph, case) in enumerate(graphs)]
     written: list[list[Operation]] = [[] for _ in graphs]
     for place in range(len(facts.graph)):
         same = [graph[place] for graph, _ in graphs]
@@ -55,7 +55,7 @@ def name_parts(facts: Facts) -> Facts:
     return dataclasses.replace(facts, graph=done[0], full_graph=done[1] if len(done) > 1 else ())
 
 
-def list_specs(graph: tuple[Operation, ...], case: Case, facts: Facts, number: int) -> dict[str, TensorSpec]:
+def _specs(graph: tuple[Operation, ...], case: Case, facts: Facts, number: int) -> dict[str, TensorSpec]:
     """Specs of the values of a graph; those of the state only where its sizes are known."""
     state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters}
     if number:
@@ -194,7 +194,7 @@ def _joined(
     graph: tuple[Operation, ...], case: Case, facts: Facts, known: dict[str, TensorSpec]
 ) -> tuple[Operation, ...]:
     """The graph with concatenations; specs of new values at full size are added to `known`."""
-    specs, made = list_specs(graph, case, facts, 0), list[Operation]()
+    specs, made = _specs(graph, case, facts, 0), list[Operation]()
     for op in graph:
         if aten_name(op) == "stack" and not op.keywords:
             made += _stacked(op, specs, known)

@@ -11,7 +11,7 @@ import dataclasses
 
 from workbench.proposers.recognition.graph import aten_name, names, parse_number, plain_name
 from workbench.proposers.recognition.operands import find_argument
-from workbench.proposers.recognition.patterns.graphs import SCATTER, Idioms
+from workbench.proposers.recognition.patterns.graphs import Idioms
 from workbench.records import Facts, Operation
 
 LARGEST_EPS = 1e-7  # a sum of exponentials is at least 1, so that float32 drops what is smaller
@@ -107,8 +107,6 @@ class AttentionIdioms(Idioms):
         """The value that is `segment_reduce(value, reduce, offsets=indptr)`; "" if there is none."""
         for op in self.by_name.values():
             named = dict(op.keywords)
-            if self.scatters(op, value, reduce, indptr):
-                return op.name
             if aten_name(op) != "segment_reduce" or op.operands[:2] != (value, repr(reduce)):
                 continue
             if named.get("offsets") == indptr and not {*named} - {"offsets", "axis", "unsafe", "initial"}:
@@ -116,26 +114,6 @@ class AttentionIdioms(Idioms):
                 if is_plain and parse_number(named.get("initial", "0")) == 0:
                     return op.name
         return ""
-
-    def scatters(self, op: Operation, value: str, reduce: str, indptr: str) -> bool:
-        """Whether an operation reduces a value into zeros by rows that are made of offsets."""
-        if op.target == SCATTER:
-            return reduce == "sum" and op.operands[2] == value and self.find_offsets(op.operands[1]) == indptr
-        if plain_name(op) not in ("scatter_reduce", "index_reduce") or self.find_reduce(op) != reduce:
-            return False
-        zeros, axis, rows, of = op.operands[:4]
-        if plain_name(op) == "scatter_reduce":
-            rows = self.find_expanded(rows, of)
-        is_same = self.strip_aliases(of) == value and axis == "0" and bool(self.describe_extents(zeros))
-        return is_same and self.find_offsets(rows) == indptr
-
-    def strip_aliases(self, value: str) -> str:
-        """The value behind calls that give it another name."""
-        op = self.by_name.get(value)
-        while op is not None and aten_name(op) in ("detach", "alias"):
-            value = op.operands[0]
-            op = self.by_name.get(value)
-        return value
 
 
 def fold_graphs(facts: Facts) -> Facts:

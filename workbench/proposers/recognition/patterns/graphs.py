@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.proposers.recognition.graph import (
+    LEADING,
     Computation,
     aten_name,
     find_producer,
@@ -24,7 +25,6 @@ from workbench.proposers.recognition.operands import find_argument
 from workbench.records import Facts, Operation, TensorSpec
 
 AGGREGATE, SCATTER = "aggregate", "scatter_rows"
-SORTED, ROWS = "sorted", "sorted_rows"  # a vector in the order of rows, and the rows: see `forms.sorted_edges`
 ROLES = {  # calls over compressed rows of indices, as a fold writes them -> the roles of their operands
     AGGREGATE: ("x", "indptr", "indices", "weight"),
     "sddmm": ("q", "k", "indptr", "indices"),
@@ -66,16 +66,7 @@ class Idioms:
     def fold(self, op: Operation) -> Operation | None:
         """The call that stands for an operation and what it reads; None if it has none of the forms."""
         rules = self.rules.get("getitem" if "getitem" in op.target else plain_name(op), ()) if op.result else ()
-        made = next((made for rule in rules if (made := rule(op)) is not None), None)
-        return made and dataclasses.replace(made, operands=tuple(map(self.write_sorted, made.operands)))
-
-    def write_sorted(self, value: str) -> str:
-        """The expression in forward of a vector in the order of rows; another value as it is."""
-        op = self.by_name.get(value)
-        if op is None or op.target != SORTED:
-            return value
-        vector, rows = op.operands
-        return f"{vector}[{rows}.argsort(stable=True)]"
+        return next((made for rule in rules if (made := rule(op)) is not None), None)
 
     def fold_segments(self, op: Operation) -> Operation | None:
         """`segment_reduce(x[indices], reduce, offsets=indptr)`, or with `lengths=indptr.diff()`."""
@@ -167,9 +158,9 @@ class Idioms:
         name = plain_name(op)
         if name == "_to_copy":
             return self.find_counts(op.operands[0])
-        if op.target == SCATTER:
+        if op.target == SCATTER and not op.keywords:
             indptr = self.find_offsets(op.operands[1])
-            return (indptr, False) if indptr and self.is_ones(op.operands[2]) else None
+            return (indptr, False) if indptr and op.operands[2].startswith("torch.ones(") else None
         if name in ("clamp", "clamp_min") and find_argument(op, 1, "min", "None") == "1":
             found = self.find_counts(op.operands[0]) if find_argument(op, 2, "max", "None") == "None" else None
             return None if found is None else (found[0], True)
@@ -183,7 +174,7 @@ class Idioms:
     def fold_scatter(self, op: Operation) -> Operation | None:
         """`zeros.index_add(0, rows, src)`, or `scatter_add` with the rows expanded, `index_reduce`, `scatter_reduce`.
 
-        Where the rows are made of offsets, it is a reduction over them; in any order, only a sum is known.
+        Where the rows are made of offsets, it is a reduction over them; in any order, sums and maxima are known.
         """
         zeros, axis, rows, src = op.operands[:4]
         reduce = self.find_reduce(op)
@@ -191,15 +182,17 @@ class Idioms:
             return None
         if plain_name(op).startswith("scatter"):
             rows = self.find_expanded(rows, src)
-        out, rows = self.describe_zeros(zeros), self.strip_widening(rows)
+        out, rows = self.describe_filled(zeros), self.strip_widening(rows)
         if not out or not self.is_vector(rows) or self.specs[rows].shape != self.specs[src].shape[:1]:
             return None
         indptr, taken = self.find_offsets(rows), self.find_taken(src)
         if indptr and taken is not None:
             return self.make(op, (taken[0], indptr, *taken[1:]), reduce, "zero")
-        if reduce != "sum":
+        if reduce == "mean" or self.specs[zeros].shape[1:] != self.specs[src].shape[1:]:
             return None
-        return dataclasses.replace(op, target=SCATTER, operands=(out, rows, src), keywords=())
+        values = self.describe_filled(src) if self.is_ones(src) else src
+        operands, more = (out, rows, values), (("op", "max"),) if reduce == "max" else ()
+        return dataclasses.replace(op, target=SCATTER, operands=operands, keywords=more) if values else None
 
     def find_expanded(self, index: str, over: str) -> str:
         """The vector whose element stands in all of a row of an index that has another's shape; "" if there is none."""
@@ -223,8 +216,6 @@ class Idioms:
     def find_offsets(self, rows: str) -> str:
         """The offsets of which a vector has the row of each index: `repeat_interleave(indptr.diff())`; "" if none."""
         op = self.by_name.get(rows)
-        if op is not None and op.target == ROWS:
-            return _write_offsets(*op.operands)
         if op is not None and (taken := self.find_numbered(op)):
             op = self.by_name.get(taken)
         if op is None or aten_name(op) != "repeat_interleave" or op.target != "aten.repeat_interleave.Tensor":
@@ -239,23 +230,21 @@ class Idioms:
         numbers, index = self.by_name.get(op.operands[0]), names(op.operands[-1])
         return index[0] if numbers is not None and aten_name(numbers) == "arange" and len(index) == 1 else ""
 
-    def describe_zeros(self, value: str) -> str:
-        """The expression that makes zeros of a value's shape from those of forward's arguments; "" if there is none."""
+    def describe_filled(self, value: str) -> str:
+        """The expression that makes zeros or ones of a value's shape from those of forward's arguments; "" if none."""
         op, extents = self.by_name.get(value), self.describe_extents(value)
-        if op is None or not extents:
-            return ""
         tensor = next(
             (spec.name for spec in self.facts.cases[0].inputs if spec.name in self.facts.forward_arguments), ""
         )
-        if not tensor:
+        if op is None or not extents or not tensor:
             return ""
-        kind = f"dtype=torch.{op.result[0].dtype}, device={tensor}.device"
-        return f"torch.zeros({', '.join(extents)}, {kind})"
+        fill = "zeros" if plain_name(op) in ZEROS else "ones"
+        return f"torch.{fill}({', '.join(extents)}, dtype=torch.{op.result[0].dtype}, device={tensor}.device)"
 
     def describe_extents(self, value: str) -> tuple[str, ...]:
-        """The extents of zeros in terms of forward's arguments; () if one of them is none, or for another value."""
+        """The extents of zeros or ones in terms of forward's arguments; () if one is none, or for another value."""
         op = self.by_name.get(value)
-        if op is None or plain_name(op) not in ZEROS or not op.result or op.result[0].dtype not in FLOATS:
+        if op is None or plain_name(op) not in (*ZEROS, *ONES) or not op.result or op.result[0].dtype not in FLOATS:
             return ()
         full = next((spec for spec in self.facts.full if spec.name == value), None)
         written = next((text for text in op.operands if text.startswith("[")), "")  # zeros_like has none
@@ -269,17 +258,26 @@ class Idioms:
         return extents if all(extents) else ()
 
     def describe_extent(self, axis: int, small: TensorSpec, full: TensorSpec | None) -> str:
-        """An extent in terms of the shapes of forward's arguments; "" if it is none of these, one more or one less."""
+        """An extent in terms of the shapes of forward's arguments and of parameters; "" if it is none of these, one
+        more or one less.
+        """
         cases = (self.facts.cases[0], self.facts.cases[-1]) if full is not None else self.facts.cases[:1]
         wanted = [spec.shape[axis] for spec in (small, full) if spec is not None]
+        known = [
+            (spec.name, [case.inputs[number].shape for case in cases])
+            for number, spec in enumerate(cases[0].inputs)
+            if spec.name in self.facts.forward_arguments
+        ]
+        known += [
+            (python_expression(spec.name), [self.specs[spec.name].shape, spec.shape])
+            for spec in self.facts.full
+            if spec.name.startswith("param:") and LEADING not in spec.name and spec.name in self.specs
+        ]
         for more in (0, -1, 1):
-            for number, spec in enumerate(cases[0].inputs):
-                for place in range(len(spec.shape)):
-                    if spec.name not in self.facts.forward_arguments:
-                        continue
-                    own = [case.inputs[number].shape[place] + more for case in cases]
-                    if own == wanted:
-                        return f"{spec.name}.shape[{place}]" + (f" {'-' if more < 0 else '+'} 1" if more else "")
+            for name, shapes in known:
+                for place in range(len(shapes[0])):
+                    if [shape[place] + more for shape in shapes[: len(wanted)]] == wanted:
+                        return f"{name}.shape[{place}]" + (f" {'-' if more < 0 else '+'} 1" if more else "")
         return str(wanted[0]) if len({*wanted}) == 1 and full is not None else ""
 
     def find_taken(self, value: str) -> tuple[str, ...] | None:
@@ -368,32 +366,27 @@ class Idioms:
         return dataclasses.replace(op, target=AGGREGATE, operands=operands, keywords=more)
 
 
-def _write_offsets(rows: str, extent: str) -> str:
-    """The expression in forward of the offsets of rows that are sorted, which does not wait for a GPU."""
-    counts = f"torch.zeros({extent}, dtype={rows}.dtype, device={rows}.device).index_add(0, {rows}, torch.ones_like({rows}))"
-    return f"torch.nn.functional.pad({counts}.cumsum(0), (1, 0))"
-
-
 def say_forms(graph: tuple[Operation, ...]) -> str:
     """What is understood, for a graph that reduces rows in another form; "" for any other graph."""
     if not {plain_name(op) for op in graph} & {*SCATTERS}:
         return ""
     return (
         "of rows reduced by an index it knows torch.segment_reduce(x[indices], 'sum', 'mean' or 'max', "
-        "offsets=indptr), embedding_bag, index_add and scatter_add into zeros, and scatter_reduce and index_reduce by "
-        "rows that are made of offsets (torch.repeat_interleave(indptr.diff())); "
+        "offsets=indptr), embedding_bag, sums and maxima (amax, include_self=False) by index_add, scatter_add and "
+        "scatter_reduce into zeros, and means by rows that are made of offsets "
+        "(torch.repeat_interleave(indptr.diff())); "
     )
 
 
 def match_scatter(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """Rows added up at places that an index names, in any order; None for any other operation."""
+    """Rows reduced at places that an index names, in any order; None for any other operation."""
     op = by_name.get(output)
     if op is None or op.target != SCATTER or any(value in by_name for value in op.operands):
         return None
-    roles = ("out", "index", "src")
+    roles, name = ("out", "index", "src"), "scatter_max" if op.keywords else "scatter_add"
     return Computation(
-        kind="scatter_add",
-        operation=Call(name="scatter_add", positional=roles, named=(("axis", 0), ("layers", 1))),
+        kind=name,
+        operation=Call(name=name, positional=roles, named=(("axis", 0), ("layers", 1))),
         operands=tuple((role, python_expression(value)) for role, value in zip(roles, op.operands, strict=True)),
     )
 
