@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Callable
 
 from workbench.language import Call
+from workbench.proposers.recognition.forms.filled import ONES, ZEROS, describe_filled
 from workbench.proposers.recognition.graph import (
-    LEADING,
     Computation,
     aten_name,
     find_producer,
@@ -36,7 +36,6 @@ MODES = ("sum", "mean", "max")  # embedding_bag's numbers of its modes
 SCATTER_MODES = {"sum": "sum", "mean": "mean", "amax": "max"}
 INSERTED = ("unsqueeze", "view", "reshape", "_unsafe_view")  # calls that may only add axes of 1
 SCATTERS = ("scatter_reduce", "scatter", "index_reduce", "index_put", "index_add", "scatter_add", "segment_reduce")
-ZEROS, ONES = ("zeros", "new_zeros", "zeros_like"), ("ones", "new_ones", "ones_like")
 
 Rule = Callable[[Operation], Operation | None]
 
@@ -182,15 +181,17 @@ class Idioms:
             return None
         if plain_name(op).startswith("scatter"):
             rows = self.find_expanded(rows, src)
-        out, rows = self.describe_filled(zeros), self.strip_widening(rows)
-        if not out or not self.is_vector(rows) or self.specs[rows].shape != self.specs[src].shape[:1]:
+        made, rows = self.by_name.get(zeros), self.strip_widening(rows)
+        out = describe_filled(self.facts, made, self.specs) if made and plain_name(made) in ZEROS else ""
+        is_whole = self.specs[zeros].shape[1:] == self.specs[src].shape[1:]
+        if not (out and is_whole and self.is_vector(rows)) or self.specs[rows].shape != self.specs[src].shape[:1]:
             return None
         indptr, taken = self.find_offsets(rows), self.find_taken(src)
         if indptr and taken is not None:
             return self.make(op, (taken[0], indptr, *taken[1:]), reduce, "zero")
-        if reduce == "mean" or self.specs[zeros].shape[1:] != self.specs[src].shape[1:]:
+        if reduce == "mean":
             return None
-        values = self.describe_filled(src) if self.is_ones(src) else src
+        values = describe_filled(self.facts, self.by_name[src], self.specs) if self.is_ones(src) else src
         operands, more = (out, rows, values), (("op", "max"),) if reduce == "max" else ()
         return dataclasses.replace(op, target=SCATTER, operands=operands, keywords=more) if values else None
 
@@ -229,56 +230,6 @@ class Idioms:
             return ""
         numbers, index = self.by_name.get(op.operands[0]), names(op.operands[-1])
         return index[0] if numbers is not None and aten_name(numbers) == "arange" and len(index) == 1 else ""
-
-    def describe_filled(self, value: str) -> str:
-        """The expression that makes zeros or ones of a value's shape from those of forward's arguments; "" if none."""
-        op, extents = self.by_name.get(value), self.describe_extents(value)
-        tensor = next(
-            (spec.name for spec in self.facts.cases[0].inputs if spec.name in self.facts.forward_arguments), ""
-        )
-        if op is None or not extents or not tensor:
-            return ""
-        fill = "zeros" if plain_name(op) in ZEROS else "ones"
-        return f"torch.{fill}({', '.join(extents)}, dtype=torch.{op.result[0].dtype}, device={tensor}.device)"
-
-    def describe_extents(self, value: str) -> tuple[str, ...]:
-        """The extents of zeros or ones in terms of forward's arguments; () if one is none, or for another value."""
-        op = self.by_name.get(value)
-        if op is None or plain_name(op) not in (*ZEROS, *ONES) or not op.result or op.result[0].dtype not in FLOATS:
-            return ()
-        full = next((spec for spec in self.facts.full if spec.name == value), None)
-        written = next((text for text in op.operands if text.startswith("[")), "")  # zeros_like has none
-        given = names(written, numbers=True) if written else []
-        extents = tuple(  # one that is no number is an expression of numbers given to forward
-            given[axis]
-            if len(given) > axis and parse_number(given[axis]) is None
-            else self.describe_extent(axis, op.result[0], full)
-            for axis in range(len(op.result[0].shape))
-        )
-        return extents if all(extents) else ()
-
-    def describe_extent(self, axis: int, small: TensorSpec, full: TensorSpec | None) -> str:
-        """An extent in terms of the shapes of forward's arguments and of parameters; "" if it is none of these, one
-        more or one less.
-        """
-        cases = (self.facts.cases[0], self.facts.cases[-1]) if full is not None else self.facts.cases[:1]
-        wanted = [spec.shape[axis] for spec in (small, full) if spec is not None]
-        known = [
-            (spec.name, [case.inputs[number].shape for case in cases])
-            for number, spec in enumerate(cases[0].inputs)
-            if spec.name in self.facts.forward_arguments
-        ]
-        known += [
-            (python_expression(spec.name), [self.specs[spec.name].shape, spec.shape])
-            for spec in self.facts.full
-            if spec.name.startswith("param:") and LEADING not in spec.name and spec.name in self.specs
-        ]
-        for more in (0, -1, 1):
-            for name, shapes in known:
-                for place in range(len(shapes[0])):
-                    if [shape[place] + more for shape in shapes[: len(wanted)]] == wanted:
-                        return f"{name}.shape[{place}]" + (f" {'-' if more < 0 else '+'} 1" if more else "")
-        return str(wanted[0]) if len({*wanted}) == 1 and full is not None else ""
 
     def find_taken(self, value: str) -> tuple[str, ...] | None:
         """(x, indices), or (x, indices, weight), of rows that are taken from x and perhaps multiplied."""
