@@ -1,4 +1,4 @@
-"""gather, scatter_add and scatter_max in the language against torch on the emulator; an index out of range is a finding.
+"""gather and scatters in the language against torch on the emulator; an index out of range is a finding.
 
 Recognition; rejections.
 """

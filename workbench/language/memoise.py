@@ -13,7 +13,7 @@ MAX_ENTRIES = 1 << 14
 
 
 def memoise(function: Callable[[Stage], T]) -> Callable[[Stage], T]:
-    """Return the function with a cache; its key is the stage's text, in which 1, 1.0 and True differ, unlike as keys."""
+    """Return the function with a cache; the key is the stage's text, in which 1, 1.0 and True differ."""
     cache: dict[str, T] = {}
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""gather(x, index), and scatter_add and scatter_max(out, index, src): elements or whole layers by number along an axis."""
+"""gather(x, index), scatter_add and scatter_max(out, index, src): elements or layers by number along an axis."""
 
 from __future__ import annotations
 
