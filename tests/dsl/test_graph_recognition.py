@@ -162,6 +162,22 @@ def test_other_computations_are_refused(body: str) -> None:
             recognise(facts)
 
 
+@pytest.mark.parametrize(("spread", "is_mean"), [("", False), (".unsqueeze(1)", True)])
+def test_a_sum_is_divided_by_the_counts_of_its_rows_only(spread: str, is_mean: bool) -> None:
+    body = f"torch.segment_reduce(x[i], 'sum', offsets=p) / {DIFF}.clamp(min=1){spread}.expand(-1, x.shape[1])"
+    body = body if is_mean else body.replace("expand(-1, ", "expand(x.shape[1], ")
+    computation = found(body, full=SIZES, **(INPUTS | {"x": "torch.randn(N, R)"}))
+    assert computation is None or ("op=mean" in plain_program(computation)) == is_mean
+    assert computation is not None or not is_mean
+
+
+def test_an_index_by_column_is_none_by_row() -> None:
+    by_column = {"x": "torch.randn(N, R * 3)", "d": "torch.randint(0, R, (R * 3,))"}
+    body = "torch.zeros(p.shape[0] - 1, x.shape[1]).scatter_add(0, d{}.expand(i.shape[0], x.shape[1]), x[i])"
+    assert found(body.format(""), full=SIZES, **(INPUTS | by_column)) is None
+    assert found(body.format("[:, None]"), full=SIZES, **(INPUTS | by_column)) is not None
+
+
 def test_offsets_without_the_last_are_closed() -> None:
     body = "nn.functional.embedding_bag(i, x, p, mode='sum')"
     computation = found(body, full=SIZES, **(INPUTS | {"p": "torch.arange(R) * 3"}))

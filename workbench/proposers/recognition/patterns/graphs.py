@@ -197,12 +197,9 @@ class Idioms:
 
     def find_expanded(self, index: str, over: str) -> str:
         """The vector whose element stands in all of a row of an index that has another's shape; "" if there is none."""
-        expand = self.by_name.get(index)
-        if self.is_vector(index) and self.specs[index].shape == self.specs[over].shape:
-            return index
-        if expand is None or aten_name(expand) != "expand" or self.specs[index].shape != self.specs[over].shape:
+        if self.specs[index].shape != self.specs[over].shape:
             return ""
-        vector = self.strip_axes(expand.operands[0])
+        vector = self.strip_axes(index)
         return vector if self.is_vector(vector) and self.specs[vector].shape == self.specs[over].shape[:1] else ""
 
     @staticmethod
@@ -280,10 +277,10 @@ class Idioms:
         while op is not None and op.result and aten_name(op) in (*INSERTED, "expand"):
             before = self.specs.get(op.operands[0])
             own, shape = before.shape if before is not None else (), op.result[0].shape
-            if aten_name(op) == "expand":
+            if aten_name(op) == "expand" and len(own) == len(shape):
                 while own and own[-1] == 1 != shape[len(own) - 1]:
                     own = own[:-1]
-            elif {*shape[len(own) :]} - {1}:
+            elif aten_name(op) == "expand" or {*shape[len(own) :]} - {1}:
                 break
             if before is None or shape[: len(own)] != own:
                 break
