@@ -89,6 +89,7 @@ OTHERS: tuple[tuple[str, dict[str, str]], ...] = (  # a program without arch, an
     ("gather(x, index, axis=1, layers=1) .threads(128)", {"x": "64,70,128", "index": "int32 70"}),
     ("gather(x, index, layers=1) .unroll(1)", {"x": "f16 4000,256", "index": "int64 300,5"}),
     ("scatter_add(out, index, src, axis=1)", {"out": "64,70,128", "index": "int64 64,90,128", "src": "64,90,128"}),
+    ("scatter_max(out, index, src, layers=1)", {"out": "70,128", "index": "int32 90", "src": "90,128"}),
     ("scatter_add(out, index, src, layers=1)", {"out": "f16 70,128", "index": "int32 90", "src": "f16 90,128"}),
     *(
         (
@@ -228,6 +229,7 @@ FAMILIES = {
     "sddmm": "gather",
     "segment_softmax": "gather",
     "scatter_add": "gather",
+    "scatter_max": "gather",
     "ggemm": "gemm_sm90",
 }
 

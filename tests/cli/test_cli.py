@@ -710,3 +710,19 @@ def test_a_kernel_of_a_newer_architecture_is_tested_for_that_of_the_device(
     assert "ptxas refuses the kernel for sm_80: griddepcontrol needs sm_90; tested for sm_90a" in done.stdout
     named = cutegen("test", "relu", "dependent.py", *SMALL, "--arch", "sm_80")
     assert named.returncode == 1 and "give --arch, for example --arch sm_90a" in named.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("minibatch", "sbm", "--device", "cuda:99"), "device 'cuda:99' cannot be used here"),
+        (("minibatch", "sbm", "--svg", "nowhere/map.svg"), "--svg nowhere/map.svg: there is no folder nowhere"),
+        (("minibatch", "sbm", "--svg", "."), "--svg .: a folder"),
+        (("tune", "softmax", "--dry-run", "--export", "nowhere/best.py"), "there is no folder nowhere"),
+    ],
+)
+def test_a_device_and_files_that_cannot_be_used_are_refused_before_any_work(
+    arguments: tuple[str, ...], said: str, cutegen: Callable[..., Done]
+) -> None:
+    done = cutegen(*arguments)
+    assert done.returncode == 2 and done.stdout == "" and said in done.stderr and len(done.stderr.splitlines()) == 1

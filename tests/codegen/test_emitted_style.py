@@ -50,6 +50,7 @@ PROGRAMS = {  # name of the file -> program
     "sddmm_add": f"sddmm(q, k, indptr, indices, op=add) {SM80}",
     "segment_softmax": f"segment_softmax(x, indptr) {SM90} .split(4)",
     "scatter_add": f"scatter_add(out, index, src, axis=1) {SM90}",
+    "scatter_max": f"scatter_max(out, index, src, layers=1) {SM90}",
     "parts": f"h = view(x, chunk=(1, 0, 2)) {SM80} |> g = concat(h, h, axis=1) {SM80} |> outputs(g, x) {SM80}",
     "state": f"h = store(x, x=y) {SM80} |> g = store(x, add=1) {SM80} |> outputs(x) {SM80}",
     "largest": f"h = topk(x, k=3) {SM80} |> g = view(h, item=0) {SM80} |> outputs(g, x) {SM80}",

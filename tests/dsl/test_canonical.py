@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -11,6 +12,8 @@ from workbench.codegen.canonical import canonical
 from workbench.codegen.canonical import code as canonical_code
 from workbench.errors import ProgramError
 from workbench.language import Binding, Program, configurations, format_program, parse
+from workbench.language.ir import Stage
+from workbench.language.memoise import memoise
 
 NOWHERE = Binding(init_source="", forward_arguments=())
 
@@ -74,3 +77,18 @@ def test_each_stage_of_a_pipeline_is_put_in_order() -> None:
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(ProgramError, match="threads=100"):
         canonical("elementwise(relu(x)) .threads(100)")
+
+
+def test_a_memoised_function_runs_once_for_a_stage_and_tells_equal_numbers_apart() -> None:
+    asked: list[object] = []
+
+    def note(stage: Stage) -> object:
+        asked.append(stage.settings[0].positional[0])
+        return asked[-1]
+
+    known = memoise(note)
+    [stage] = parse("softmax(x) .vector(4)").stages
+    for value in (1, 1.0, True, 1):
+        setting = dataclasses.replace(stage.settings[0], positional=(value,))
+        assert repr(known(dataclasses.replace(stage, settings=(setting,)))) == repr(value)
+    assert list(map(repr, asked)) == ["1", "1.0", "True"]

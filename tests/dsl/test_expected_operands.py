@@ -230,6 +230,7 @@ WHOLE = torch.tensor([[1 << 24, 1, 2, 3]] * 4)
         "pool(x, window=size(2, 2))",
         "gemm(x, x)",
         "scatter_add(x, i, x)",
+        "scatter_max(x, i, x)",
         "conv(x, x)",
     ],
 )

@@ -1,4 +1,4 @@
-"""gather and scatter_add in the language against torch on the emulator; an index out of range is a finding.
+"""gather and scatters in the language against torch on the emulator; an index out of range is a finding.
 
 Recognition; rejections.
 """
@@ -59,11 +59,37 @@ def test_scatter_add() -> None:
         run_on("scatter_add(out, index, src, axis=1)", (out, index[:, :, :5], src[:, :, :5]), names)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_scatter_max(dtype: torch.dtype) -> None:
+    out, names = torch.randn(3, 7, 12).to(dtype), ("out", "index", "src")
+    index, src = numbers(5, 3, 9, 12), torch.randn(3, 9, 12).to(dtype)  # nothing goes to two of the seven
+    src[0, :2, :2] = torch.tensor([[float("nan"), float("inf")], [-float("nan"), -0.0]])
+    src[1] = -src[1].abs()
+    src[2, :, 0] = -float("inf")
+    result = run_on("scatter_max(out, index, src, axis=1)", (out, index, src), names)
+    wanted = out.scatter_reduce(1, index, src, "amax", include_self=False)
+    torch.testing.assert_close(result, wanted, equal_nan=True, rtol=0, atol=0)
+    rows = index[0, :, 0].contiguous()
+    result = run_on("scatter_max(out, index, src, axis=1, layers=1)", (out, rows.int(), src), names)
+    wanted = out.scatter_reduce(1, rows[None, :, None].expand(3, 9, 12), src, "amax", include_self=False)
+    torch.testing.assert_close(result, wanted, equal_nan=True, rtol=0, atol=0)
+    empty = run_on("scatter_max(out, index, src, axis=1, layers=1)", (out, rows[:0], src[:, :0]), names)
+    torch.testing.assert_close(empty, out, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wrong", [4, -1])
+def test_a_row_out_of_range_is_found_in_a_maximum(wrong: int) -> None:
+    out, index, src = torch.randn(4, 8), torch.tensor([0, wrong, 1]), torch.randn(3, 8)
+    with pytest.raises(EmulationFault, match="out of bounds"):
+        run_on("scatter_max(out, index, src, layers=1)", (out, index, src), ("out", "index", "src"))
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("gather(x)", "takes 2 operands"),
         ("scatter_add(x, i)", "takes 3 operands"),
+        ("scatter_max(x, i)", "scatter_max(out, index, src)"),
         ("gather(x, i, axis=-1)", "axis=-1"),
         ("gather(x, i, layers=2)", "layers=2"),
         ("gather(x, i, dim=1)", "no such argument"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from emitted import found, run_on
 
+from workbench.errors import ProblemError
+from workbench.problems.inspection import inspect
 from workbench.proposers.binding import plain_program
 from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.records import Problem
+from workbench.session import Session
 
 INPUTS = {
     "x": "torch.randn(N, 6)",
@@ -21,6 +27,11 @@ INPUTS = {
 SIZES = "N, R = 4096, 1000"
 DIFF = "(p[1:] - p[:-1])"
 ROWS = f"torch.repeat_interleave({DIFF}, output_size=i.shape[0])"
+MEAN = (
+    "h1 = gather(x, i, axis=0, layers=1) |> h2 = scatter_add(out, d, src, axis=0, layers=1) |> "
+    "h3 = scatter_add(out_2, d, h1, axis=0, layers=1) |> h4 = elementwise(max(h2, 1)) |> "
+    "h5 = view(h4, unflatten=(0, -1, 1)) |> elementwise(div(h3, spread(h5)))"
+)
 ZEROS = "torch.zeros(p.shape[0] - 1, x.shape[1])"
 
 
@@ -101,6 +112,24 @@ ZEROS = "torch.zeros(p.shape[0] - 1, x.shape[1])"
             "aggregate(x, indptr, indices, op=mean)",
         ),
         (
+            f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'amax', include_self=False)",
+            "h1 = gather(x, i, axis=0, layers=1) |> scatter_max(out, d, h1, axis=0, layers=1)",
+        ),
+        (f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'mean', include_self=False)", MEAN),
+        (f"{ZEROS}.index_reduce(0, d, x[i], 'mean', include_self=False)", MEAN),
+        (
+            f"{ZEROS}.index_add(0, d, x[i])"
+            " / x.new_zeros(p.shape[0] - 1).scatter_add(0, d, x.new_ones(d.shape[0])).clamp(min=1)[:, None]",
+            "h1 = gather(x, i, axis=0, layers=1) |> h2 = scatter_add(out, d, h1, axis=0, layers=1) |> "
+            "h3 = scatter_add(out_2, d, src, axis=0, layers=1) |> h4 = elementwise(max(h3, 1)) |> "
+            "h5 = view(h4, unsqueeze=1) |> elementwise(div(h2, spread(h5)))",
+        ),
+        (
+            f"{ZEROS}.index_add(0, {ROWS}, x[i])"
+            f" / x.new_zeros(p.shape[0] - 1).scatter_add(0, {ROWS}, x.new_ones(i.shape[0])).clamp(min=1)[:, None]",
+            "aggregate(x, indptr, indices, op=mean)",
+        ),
+        (
             "torch.relu(torch.segment_reduce((2 * x)[i], 'sum', offsets=p))",
             "h1 = elementwise(mul(x, 2)) |> h2 = aggregate(h1, p, i) |> elementwise(relu(h2))",
         ),
@@ -117,8 +146,11 @@ def test_forms(body: str, program: str | None) -> None:
         "torch.segment_reduce(x[i], 'max', offsets=p, initial=0)",  # a maximum with 0
         "torch.segment_reduce(x[i], 'min', offsets=p)",
         "nn.functional.embedding_bag(i, x, p, mode='sum', include_last_offset=True, padding_idx=2)",
-        f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'amax', include_self=False)",
         f"{ZEROS}.scatter_reduce(0, {ROWS}[:, None].expand(-1, x.shape[1]), x[i], 'amax')",  # a maximum with 0
+        f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'amax')",
+        f"{ZEROS}.scatter_reduce(0, d[:, None].expand(-1, x.shape[1]), x[i], 'amin', include_self=False)",
+        "torch.zeros(p.shape[0] - 1, 9).scatter_add(0, d[:, None].expand(-1, x.shape[1]), x[i])",  # of six columns
+        f"{ZEROS}.scatter_add(0, d[:, None] - d[:, None] + torch.zeros_like(x[i]).long(), x[i])",  # places by element
         f"{ZEROS}.index_reduce(0, {ROWS}, x[i], 'mean')",  # the zero counts too
     ],
 )
@@ -128,6 +160,22 @@ def test_other_computations_are_refused(body: str) -> None:
     if "embedding_bag" not in body:
         with pytest.raises(Unrecognised, match=r"it knows torch\.segment_reduce"):
             recognise(facts)
+
+
+@pytest.mark.parametrize(("spread", "is_mean"), [("", False), (".unsqueeze(1)", True)])
+def test_a_sum_is_divided_by_the_counts_of_its_rows_only(spread: str, is_mean: bool) -> None:
+    body = f"torch.segment_reduce(x[i], 'sum', offsets=p) / {DIFF}.clamp(min=1){spread}.expand(-1, x.shape[1])"
+    body = body if is_mean else body.replace("expand(-1, ", "expand(x.shape[1], ")
+    computation = found(body, full=SIZES, **(INPUTS | {"x": "torch.randn(N, R)"}))
+    assert computation is None or ("op=mean" in plain_program(computation)) == is_mean
+    assert computation is not None or not is_mean
+
+
+def test_an_index_by_column_is_none_by_row() -> None:
+    by_column = {"x": "torch.randn(N, R * 3)", "d": "torch.randint(0, R, (R * 3,))"}
+    body = "torch.zeros(p.shape[0] - 1, x.shape[1]).scatter_add(0, d{}.expand(i.shape[0], x.shape[1]), x[i])"
+    assert found(body.format(""), full=SIZES, **(INPUTS | by_column)) is None
+    assert found(body.format("[:, None]"), full=SIZES, **(INPUTS | by_column)) is not None
 
 
 def test_offsets_without_the_last_are_closed() -> None:
@@ -178,3 +226,46 @@ def softmax_of(scores: str, eps: str = "") -> str:
 def test_attention_over_neighbours(body: str, program: str | None) -> None:
     computation = found(body, full=SIZES, **GAT)
     assert (computation and plain_program(computation)) == program
+
+
+LAYER = """
+import torch, torch.nn as nn
+from torch_geometric.nn import {conv}
+N, E, C, D = 2048, 16384, 32, 48
+
+class Model(nn.Module):
+    def __init__(self, c, d):
+        super().__init__()
+        self.conv = {conv}(c, d{more})
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+def get_inputs():
+    return [torch.randn(N, C), torch.randint(0, N, (2, E))]
+
+def get_init_inputs():
+    return [C, D]
+"""
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("conv", "more"),
+    [("SAGEConv", ""), ("SAGEConv", ", aggr='max'"), ("GATConv", ", heads=2, add_self_loops=False")],
+    ids=["mean", "max", "attention"],
+)
+def test_layers_of_pytorch_geometric(conv: str, more: str, tmp_path: Path) -> None:
+    (tmp_path / "layer.py").write_text(LAYER.format(conv=conv, more=more))
+    with Session.create(str(tmp_path / "layer.py"), root=tmp_path / "sessions") as session:
+        version = session.generate()
+        assert version is not None
+        verdict = version.trials[-1].verdict
+    assert verdict.correct and not verdict.doubts, verdict
+
+
+def test_self_loops_of_a_layer_are_refused_with_what_to_write() -> None:
+    source = LAYER.format(conv="GATConv", more="")
+    with pytest.raises(ProblemError, match=r"add_self_loops=False") as refused:
+        inspect(Problem(name="layer", source=source))
+    assert "\n" not in str(refused.value)

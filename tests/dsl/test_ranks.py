@@ -47,6 +47,7 @@ THREE = Binding(init_source=INIT, forward_arguments=("x", "y"), axes=(("x", 3), 
         ("scan(x, axis=2)", "axis=2: x has 2 axes in this problem; legal: last, 0 to 1"),
         ("gather(x, y, axis=2)", "legal: 0 to 1"),
         ("scatter_add(x, y, x, axis=5)", "axis=5"),
+        ("scatter_max(x, y, x, axis=5)", "axis=5"),
         (
             "h = reduce(x, axis=1) |> softmax(h, axis=1)",
             "axis=1: h has 1 axis in this problem; legal: last, first, all, 0",

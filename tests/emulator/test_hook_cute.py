@@ -99,7 +99,7 @@ def test_a_function_compiled_ahead_is_loaded_once() -> None:
     assert torch.equal(z, x + y) and len(emulation.launches) == 3 and len(emulation.modules) == 1
 
 
-def test_remembered_source_locations_are_those_of_cute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memoised_source_locations_are_those_of_cute(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled() -> str:
         with emulated(source_file=__file__) as emulation:
             size = 8 * 64
@@ -108,9 +108,9 @@ def test_remembered_source_locations_are_those_of_cute(monkeypatch: pytest.Monke
         (module,) = emulation.modules
         return re.sub(r"cutegen-\w+", "", module.ptx)
 
-    remembered = compiled()
-    monkeypatch.setattr(patches, "remember_source_locations", lambda replace: None)
-    assert remembered == compiled() and remembered.count(".loc\t") > 10
+    memoised = compiled()
+    monkeypatch.setattr(patches, "memoise_source_locations", lambda replace: None)
+    assert memoised == compiled() and memoised.count(".loc\t") > 10
 
 
 def test_out_of_bounds_names_the_line() -> None:

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from workbench.emulator import emulated
+from workbench.emulator.emulation import Emulation
 from workbench.emulator.timing.device_cache import WAYS, find_missing, find_missing_by_half, spread_over_sets
 from workbench.emulator.timing.l2_trace import order_requests
-from workbench.records import L2Traffic
-from workbench.views.text.l2_report import describe_l2
+from workbench.records import L2Traffic, Profile
+from workbench.views.text.l2_report import describe_l2, l2_tables
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "dsl"))
 from running import load  # programs of the language as modules
@@ -68,7 +69,14 @@ def test_a_line_is_missed_by_each_half_that_asks_for_it_after_its_home() -> None
 
 
 def follow(local: bool, share: float) -> L2Traffic:
-    """What an aggregation asks of L2; with `local` the rows of neighbouring CTAs have the same neighbours."""
+    """What an aggregation asks of L2."""
+    found = follow_all(local, share).launches[0].l2
+    assert found is not None
+    return found
+
+
+def follow_all(local: bool, share: float) -> Emulation:
+    """An emulated aggregation; with `local` the rows of neighbouring CTAs have the same neighbours."""
     generator = torch.Generator().manual_seed(0)
     communities = NODES // 8
     start = torch.arange(ROWS)[:, None] // 32 * communities if local else torch.zeros(ROWS, 1, dtype=torch.int64)
@@ -79,9 +87,7 @@ def follow(local: bool, share: float) -> L2Traffic:
     with emulated(arch="sm_90a", device="H200", source_file=str(path), l2_share=share) as emulation:
         emulation.names = {x.data_ptr(): "x", indices.data_ptr(): "indices"}
         module.ModelNew()(x, indptr, indices.reshape(-1))
-    found = emulation.launches[0].l2
-    assert found is not None
-    return found
+    return emulation
 
 
 def test_reuse_between_ctas_follows_the_order_of_data() -> None:
@@ -101,3 +107,12 @@ def test_a_scaled_cache_is_said_in_words() -> None:
     wanted = "of the device's, as the inputs of this case have that share of the full case's bytes"
     assert wanted in describe_l2(follow(True, 0.0006))
     assert "of the device's" not in describe_l2(follow(True, 1.0))
+
+
+def test_a_tensor_without_a_name_is_shown_by_its_shape() -> None:
+    launch = follow_all(False, 1.0).launches[0]
+    profile = Profile(launches=(launch,), builds=(), occupancy=(), limits=(), findings=(), summary="")
+    [(text, _)] = l2_tables(profile, "")
+    rows = [line.split() for line in text.splitlines() if line.startswith("tensor")]
+    assert ["tensor", "x"] in [row[:2] for row in rows]
+    assert ["tensor", "[257]", "int64"] in [row[:3] for row in rows]

@@ -5,14 +5,12 @@ workbench can be imported. A launch needs a GPU; without one the loaded function
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from running_exports import LINEAR
+from running_exports import LINEAR, run_without_workbench
 
 from workbench.errors import UserError
 from workbench.session import Session
@@ -26,14 +24,6 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(256, 128).bfloat16(), torch.randn(128, 512).bfloat16()]
-"""
-HIDE = """
-import sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "workbench":
-            raise ImportError(f"an exported file imports {name}")
-sys.meta_path.insert(0, Hidden())
 """
 # The kernels are found in the library and know their arguments; nothing is compiled.
 LOAD = """
@@ -72,15 +62,6 @@ def write(folder: Path, problem: str, arch: str | None = None, program: str = ""
     return folder / "out"
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    hidden = folder.parent / "hidden"
-    hidden.mkdir(exist_ok=True)
-    (hidden / "sitecustomize.py").write_text(HIDE)
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(hidden)}, capture_output=True, text=True, timeout=240
-    )
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("problem", ["linear.py", "softmax", "matmul"])
 def test_a_library_is_built_and_found_from_python_and_from_cpp(problem: str, tmp_path: Path) -> None:
@@ -90,18 +71,20 @@ def test_a_library_is_built_and_found_from_python_and_from_cpp(problem: str, tmp
         (tmp_path / problem).write_text(LINEAR)
         problem = str(tmp_path / problem)
     folder = write(tmp_path, problem)
-    built = run(folder, sys.executable, "build.py", "sm_90a")
+    built = run_without_workbench(folder, sys.executable, "build.py", "sm_90a")
     assert built.returncode == 0, built.stderr[-2000:]
     names = built.stdout.split()
     assert names == list(json.loads((folder / "kernels.json").read_text()).values()) and names
-    loaded = run(folder, sys.executable, "-c", LOAD)
+    loaded = run_without_workbench(folder, sys.executable, "-c", LOAD)
     assert loaded.returncode == 0, loaded.stderr[-2000:]
-    flags = run(folder, sys.executable, "-m", "tvm_ffi.config", "--cxxflags", "--ldflags", "--libs").stdout.split()
-    library = run(folder, sys.executable, "-m", "tvm_ffi.config", "--libdir").stdout.strip()
-    made = run(folder, "g++", "load.cpp", *flags, f"-Wl,-rpath,{library}", "-o", "load")
+    flags = run_without_workbench(
+        folder, sys.executable, "-m", "tvm_ffi.config", "--cxxflags", "--ldflags", "--libs"
+    ).stdout.split()
+    library = run_without_workbench(folder, sys.executable, "-m", "tvm_ffi.config", "--libdir").stdout.strip()
+    made = run_without_workbench(folder, "g++", "load.cpp", *flags, f"-Wl,-rpath,{library}", "-o", "load")
     assert made.returncode == 0, made.stderr[-2000:]
-    assert run(folder, "./load", "./kernels.so", *names).stdout.split() == names
-    assert run(folder, "./load", "./kernels.so", "none").returncode == 1
+    assert run_without_workbench(folder, "./load", "./kernels.so", *names).stdout.split() == names
+    assert run_without_workbench(folder, "./load", "./kernels.so", "none").returncode == 1
 
 
 @pytest.mark.few(1)
@@ -112,9 +95,9 @@ def test_a_product_for_hopper_is_built_without_one(settings: str, tmp_path: Path
     (tmp_path / "problem.py").write_text(PRODUCT)
     program = f"gemm(a, b) .arch(sm_90a) .tile(128, 128, 64) .cluster(2, 1) {settings}" if settings else ""
     folder = write(tmp_path, str(tmp_path / "problem.py"), "sm_90a", program)
-    built = run(folder, sys.executable, "build.py", "sm_90a")
+    built = run_without_workbench(folder, sys.executable, "build.py", "sm_90a")
     assert built.returncode == 0 and built.stdout.startswith("launch_gemm"), built.stderr[-2000:]
-    unknown = run(folder, sys.executable, "build.py", "sm_91a")
+    unknown = run_without_workbench(folder, sys.executable, "build.py", "sm_91a")
     assert unknown.returncode == 1 and "build on a machine that has one" in unknown.stderr
 
 
@@ -129,5 +112,11 @@ def test_a_version_that_launches_otherwise_is_refused(tmp_path: Path) -> None:
 def test_an_architecture_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "problem.py").write_text(LINEAR)
     folder = write(tmp_path, str(tmp_path / "problem.py"))
-    asked = run(folder, sys.executable, "build.py")
+    asked = run_without_workbench(folder, sys.executable, "build.py")
     assert asked.returncode == 1 and "python build.py\nARCH" in asked.stderr
+
+
+def test_where_exports_run_the_workbench_is_hidden(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    done = run_without_workbench(tmp_path / "out", sys.executable, "-c", "import torch, workbench.session")
+    assert done.returncode == 1 and "ImportError: an exported file imports workbench" in done.stderr

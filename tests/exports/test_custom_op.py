@@ -18,6 +18,7 @@ import torch
 from running_exports import LINEAR, export, gradients, load_text
 from torch._dynamo.testing import CompileCounterWithBackend
 
+import workbench
 from workbench.emulator import emulated
 from workbench.errors import UserError
 
@@ -216,3 +217,20 @@ def test_integers_have_no_gradients(tmp_path: Path) -> None:
 def test_refusals(source: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=why):
         export(source, tmp_path)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["imported before", "imported inside"])
+def test_tensors_on_cuda_of_the_emulator(inside: bool, tmp_path: Path) -> None:
+    text = export(LINEAR, tmp_path)
+    plain = text.replace("cutegen::", f"cutegen_{inside}::")  # an operator has its name once in a process
+    given = None if inside else load_text(plain)[0]
+    with workbench.emulated(device="A100") as emulation:
+        module = given or load_text(plain)[0]
+        model, x = module.ModelNew(8, 24).cuda(), torch.randn(16, 8, device="cuda", requires_grad=True)
+        y = model(x)
+        assert y.device.type == "cuda" and emulation.launches
+        wanted = torch.nn.functional.gelu(model.linear(x))
+        torch.testing.assert_close(y, wanted)
+        own, other = (torch.autograd.grad(one.sum(), x)[0] for one in (y, wanted))
+        torch.testing.assert_close(own, other)
+    assert module.ModelNew(8, 24).linear.weight.device.type == "cpu"

@@ -4,14 +4,13 @@ ahead of time, and a kernel in NVIDIA's operator registry. `pytest -m gpu tests/
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from hidden_workbench import run_without_workbench
 
 from workbench.proposers.operators import Operators
 from workbench.protocols import PLAIN
@@ -60,14 +59,6 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(512, 4096)]
 """
-HIDE = """
-import sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "workbench":
-            raise ImportError(f"an exported file imports {name}")
-sys.meta_path.insert(0, Hidden())
-"""
 LAUNCH = """
 import torch, cutlass.cute as cute
 def compile(*given, **options):
@@ -101,12 +92,7 @@ print("launched")
 
 def run(folder: Path, *command: str) -> str:
     """What a command prints where the workbench cannot be imported."""
-    hidden = folder.parent / "hidden"
-    hidden.mkdir(exist_ok=True)
-    (hidden / "sitecustomize.py").write_text(HIDE)
-    paths = os.pathsep.join((str(hidden), os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    done = run_without_workbench(folder, *command)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

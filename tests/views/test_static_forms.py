@@ -110,6 +110,8 @@ def test_roofline_svg_names_its_lines_and_shares_labels() -> None:
     )
     assert svg == roofline.draw_roofline(points, bound, devices.find("H200").copy_bandwidth).svg
     assert "rate, problem's FLOPs" in roofline.draw_roofline(points, bound, None).text
+    slow = dataclasses.replace(points[0], time_s=250 * bound.bound_s)
+    assert " 0.4% " in roofline.draw_roofline((slow,), bound, None).text  # as the verdict says it
     for attainable, is_said in ((4.99e-4, True), (4e-4, False)):  # v3 takes 4.975e-4 s
         caption = roofline.draw_roofline(points, dataclasses.replace(bound, attainable_s=attainable), None).text
         assert ("a modelled time below that is at it, within the model's error" in caption) == is_said

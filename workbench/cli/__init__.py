@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from workbench.cli.output import INTERRUPTED, OK, USAGE, ask, print_error, print_failure, set_json
+from workbench.cli.output import INTERRUPTED, OK, USAGE, ask, check_writable, print_error, print_failure, set_json
 from workbench.cli.parser import make_parser
 from workbench.errors import Stopped, WorkbenchError
 from workbench.interrupts import defer_during_imports
@@ -26,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             given = [*given[1:2], "--help"]
         arguments = make_parser().parse_args(given)
         set_json(arguments.json)
+        for option in ("svg", "export"):
+            if given_path := getattr(arguments, option, None):
+                check_writable(f"--{option}", Path(given_path))
         if getattr(arguments, "gpu", None) is not None:
             from workbench.views.commands.problems import choose_gpu
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 
+from workbench.errors import UserError
 from workbench.printing import make_printable
 
 OK, NOT_CORRECT, USAGE, DOUBTFUL, INTERRUPTED = 0, 1, 2, 3, 130
@@ -31,6 +34,16 @@ def print_failure(text: str) -> None:
     print_error(f"cutegen: {text}")
     if _json:
         print_json({"error": text})
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Raise `UserError` for a file that cannot be written, before the work whose result it is for."""
+    if path.is_dir():
+        raise UserError(f"{option} {path}: a folder; name a file")
+    if not path.parent.is_dir():
+        raise UserError(f"{option} {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError(f"{option} {path}: it may not be written")
 
 
 def ask(question: str) -> bool:

@@ -9,7 +9,7 @@ from workbench.codegen.emitters import LOWERINGS
 from workbench.errors import ProgramError
 from workbench.language.checks import check
 from workbench.language.ir import Binding, Program, Stage
-from workbench.language.memory import remember
+from workbench.language.memoise import memoise
 from workbench.language.parser import format_program, parse
 
 NOWHERE = Binding(init_source="", forward_arguments=())
@@ -72,6 +72,6 @@ def _code(program: Program) -> str:
     return f"[{', '.join(map(_stage_code, program.stages))}]"
 
 
-@remember
+@memoise
 def _stage_code(stage: Stage) -> str:
     return repr(LOWERINGS[stage.operation.name](stage, NOWHERE))

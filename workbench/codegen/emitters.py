@@ -61,6 +61,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "rowwise": lower_rowwise,
     "scan": lower_scan,
     "scatter_add": lower_gather,
+    "scatter_max": lower_gather,
     "sddmm": lower_sddmm,
     "segment_softmax": lower_segment_softmax,
     "store": lower_store,

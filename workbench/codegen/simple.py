@@ -1,4 +1,4 @@
-"""Lowers operations with a one-to-one configuration: gather, scatter_add, pool, matvec with rows, view."""
+"""Lowers operations with a one-to-one configuration: gather, scatter_add, scatter_max, pool, matvec with rows, view."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from workbench.language.operations import pool, view
 
 
 def lower_gather(stage: Stage, binding: Binding) -> Launch:
-    """Return the launch of gather or scatter_add."""
+    """Return the launch of gather, scatter_add or scatter_max."""
     named, name = dict(stage.operation.named), stage.operation.name
     config = GatherConfig(
         axis=int(str(named.get("axis", 0))),
         layers=bool(named.get("layers", 0)),
+        op="max" if name == "scatter_max" else "add",
         threads=number(stage, "threads", 256),
         unroll=number(stage, "unroll", 4),
     )

@@ -64,6 +64,7 @@ class Training:
         for name, least in leasts.items():
             if getattr(self, name) < least:
                 raise UserError(f"{name}={getattr(self, name)}: it must be at least {least}")
+        find_device(self.device)
 
 
 @record

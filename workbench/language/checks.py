@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from workbench.kernels.names import host_names
 from workbench.language.expressions.scalars import FUNCTIONS
 from workbench.language.ir import Binding, Call, Program, Rejection, Stage
-from workbench.language.memory import remember
+from workbench.language.memoise import memoise
 from workbench.language.operation import Operation, Setting, check_arguments, check_values, close, operands
 from workbench.language.operations import outputs
 from workbench.language.parser import format_value
@@ -26,7 +26,7 @@ def check(program: Program) -> tuple[Rejection, ...]:
     return tuple(found)
 
 
-@remember
+@memoise
 def check_stage(stage: Stage) -> tuple[Rejection, ...]:
     """All rejections of one stage by itself."""
     return tuple(_check_stage(stage))

@@ -64,7 +64,7 @@ def _check_stage(stage: Stage, name: str, count: int) -> list[Rejection]:
                 else []
             )
         return _reject("axis", axis, name, count, _axes(count)) if axes.view(axis).least > count else []
-    if operation in ("gather", "scatter_add", "scan"):
+    if operation in ("gather", "scatter_add", "scatter_max", "scan"):
         axis = named.get("axis", "last" if operation == "scan" else 0)
         least = 1 if axis == "last" else int(str(axis)) + 1
         last = ["last"] if operation == "scan" else []

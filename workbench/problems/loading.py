@@ -12,6 +12,7 @@ import linecache
 import mmap
 import re
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,7 @@ DATA_DEPENDENT = {
     ),
 }
 REPEATS = "; say how many come out: torch.repeat_interleave(indptr.diff(), output_size=indices.shape[0])"
+SELF_LOOPS = "; of a layer that removes self loops: give it add_self_loops=False, and the loops to get_inputs()'s edges"
 SPARSE = (
     "a sparse matrix has a shape without data only where forward makes it of its parts and multiplies by it, "
     "torch.sparse_csr_tensor(indptr, indices, values, size) @ x; or write the product as "
@@ -135,7 +137,10 @@ def problem_error(problem: Problem, module: ModuleType, error: Exception, what: 
     place = _find_place(problem, module, error)
     if type(error).__name__ in DATA_DEPENDENT:
         said = DATA_DEPENDENT[type(error).__name__].format(error)
-        return ProblemError(f"{place}: {said}{REPEATS if 'aten.repeat_interleave' in str(error) else ''}")
+        hint = REPEATS if "aten.repeat_interleave" in str(error) else ""
+        if any("self_loops" in frame.name for frame in traceback.extract_tb(error.__traceback__)):
+            hint = SELF_LOOPS
+        return ProblemError(f"{place}: {said}{hint}")
     text = next(iter(str(error).splitlines()), "")
     hint = f"; {SPARSE}" if any(word in text for word in ("compressed tensor", "SparseCsr", "Sparse CSR")) else ""
     if "cuda" in text.lower() and not torch.cuda.is_available():

@@ -35,7 +35,7 @@ from workbench.emulator.host import cuda_bindings
 from workbench.emulator.host.cuda_torch import TorchCuda, generator_class
 from workbench.emulator.host.dlpack import mark_capsule_cuda
 from workbench.emulator.host.runtime import Runtime
-from workbench.emulator.host.source_locations import remember_source_locations
+from workbench.emulator.host.source_locations import memoise_source_locations
 from workbench.emulator.host.strictness import poison_fragments, watch_arguments
 from workbench.emulator.host.torch_device import make_library_impl, restore_modes, tensor_properties
 from workbench.errors import NotEmulated
@@ -99,7 +99,7 @@ class Patches:
         self._patch_engine(emulation, runtime)
         self._patch_tensors(emulation)
         watch_arguments(self.set, emulation.set_arguments)
-        remember_source_locations(self.set)
+        memoise_source_locations(self.set)
         if emulation.sanitize:
             poison_fragments(self.set)
         self._patch_driver(emulation)
@@ -218,6 +218,8 @@ class Patches:
             self.set(torch.cuda.nvtx, name, lambda *_, **__: 0)  # marks for a profiler, which is absent here
         self.set(torch, "Generator", generator_class())
         self.set(torch.library.Library, "impl", make_library_impl(enter_active_modes))
+        for operator in list(torch._library.custom_ops.OPDEFS.values()):  # those of modules that are imported already
+            self._patch_kernels(operator._backend_fns)
         self.set(
             torch.autograd,
             "_engine_run_backward",
@@ -227,6 +229,12 @@ class Patches:
             self.set(owner, "load_module", _refuse_module)
         self._patch_compile(emulation)
         self._patch_benchmarks(emulation)
+
+    def _patch_kernels(self, kernels: dict[str | None, Callable[..., object]]) -> None:
+        """Let the kernels of a custom operator, by device, run within torch's modes."""
+        plain = dict(kernels)
+        kernels.update({device: restore_modes(enter_active_modes, kernel) for device, kernel in plain.items()})
+        self.undo.append(lambda: kernels.update(plain))
 
     def _patch_compile(self, emulation: Emulation) -> None:
         """Run what torch.compile would compile as it is: its code generators need a GPU."""

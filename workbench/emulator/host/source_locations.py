@@ -14,13 +14,13 @@ from types import CodeType, FrameType
 from cutlass._mlir_helpers import op
 
 
-def remember_source_locations(replace: Callable[[object, str, object], object]) -> None:
-    """Let CuTe DSL's two functions that look at a frame remember what they found, by `replace(owner, name, value)`."""
-    replace(op, "_is_framework_stack_frame", _remember_by_code(op._is_framework_stack_frame))
-    replace(op, "_fast_frameinfo", _remember_by_place(op._fast_frameinfo))
+def memoise_source_locations(replace: Callable[[object, str, object], object]) -> None:
+    """Let CuTe DSL's two functions that look at a frame memoise what they found, by `replace(owner, name, value)`."""
+    replace(op, "_is_framework_stack_frame", _memoise_by_code(op._is_framework_stack_frame))
+    replace(op, "_fast_frameinfo", _memoise_by_place(op._fast_frameinfo))
 
 
-def _remember_by_code(is_framework: Callable[[FrameType], bool]) -> Callable[[FrameType], bool]:
+def _memoise_by_code(is_framework: Callable[[FrameType], bool]) -> Callable[[FrameType], bool]:
     found: dict[int, tuple[CodeType, bool]] = {}  # the code object is held, so that its identity stays its own
 
     def lookup(frame: FrameType) -> bool:
@@ -33,7 +33,7 @@ def _remember_by_code(is_framework: Callable[[FrameType], bool]) -> Callable[[Fr
     return lookup
 
 
-def _remember_by_place(describe: Callable[[FrameType], inspect.Traceback]) -> Callable[[FrameType], inspect.Traceback]:
+def _memoise_by_place(describe: Callable[[FrameType], inspect.Traceback]) -> Callable[[FrameType], inspect.Traceback]:
     found: dict[tuple[int, int], tuple[CodeType, inspect.Traceback]] = {}
 
     def lookup(frame: FrameType) -> inspect.Traceback:

@@ -322,7 +322,7 @@ def restore_modes(
 
 def make_library_impl(enter_modes: Callable[[], AbstractContextManager[object]]) -> Callable[..., object]:
     """A `torch.library.Library.impl` that registers a CUDA kernel for the CPU too, where its tensors really are, unless
-    the CPU has one already.
+    the CPU has one already, and lets a kernel for all devices run within the modes.
 
     Custom operators are registered through it as well.
     """
@@ -335,6 +335,8 @@ def make_library_impl(enter_modes: Callable[[], AbstractContextManager[object]])
         dispatch_key: str = "",
         **options: object,
     ) -> object:
+        if (dispatch_key or self.dispatch_key) == "CompositeExplicitAutograd":
+            fn = restore_modes(enter_modes, fn)
         result = implement(self, op_name, fn, dispatch_key, **options)
         name = op_name if isinstance(op_name, str) else op_name._name
         if (dispatch_key or self.dispatch_key) == "CUDA" and not torch._C._dispatch_has_kernel_for_dispatch_key(

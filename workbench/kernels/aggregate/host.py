@@ -4,8 +4,7 @@ import math
 
 import torch
 
-from workbench.kernels.aggregate.kernel import launch_aggregate
-from workbench.kernels.aggregate.merge_path import launch_merge
+from workbench.kernels.aggregate.launch import launch_aggregate
 from workbench.kernels.host import (
     FLOAT_DTYPES,
     INDEX_DTYPES,
@@ -47,51 +46,13 @@ def count_heads(names: Static, weight, x, indices):
     return x.shape[1]
 
 
-def launch_rows(cfg: Static, x, indptr, indices, factors: Many, y, rows, columns, width, heads: Many):
-    """Launch the kernel whose groups of threads have a row each."""
-    call(
-        bind(launch_aggregate, cfg),
-        (x.dtype, indptr.dtype, indices.dtype, *(weight.dtype for weight in factors), width),
-        (
-            as_vectors(x, width),
-            DynamicTensor(indptr),
-            DynamicTensor(indices),
-            tuple(DynamicTensor(weight.view(-1)) for weight in factors),
-            as_vectors(y, width),
-            rows,
-            x.shape[0],
-            columns // width,
-            heads,
-        ),
-        (width,),
-    )
-
-
-def launch_items(cfg: Static, x, indptr, indices, factors: Many, y, rows, columns, width, heads: Many):
-    """Launch the kernels whose groups of threads have items of the merge path; sizes depend on shapes only."""
-    edges = indices.numel()
+def make_parts(cfg: Static, y, indices, columns):
+    """Return room for the parts of rows that CTAs of the merge path share; sizes depend on shapes only."""
+    rows, edges = y.shape[0], indices.numel()
     if rows + edges > MAX_ELEMENTS:
         raise ValueError(f"{rows} rows and {edges} indices; this kernel supports at most {MAX_ELEMENTS} together")
     ctas = -(-(rows + edges) // cfg.span)
-    parts = torch.empty(ctas * 2 * columns, dtype=torch.float32, device=x.device)
-    call(
-        bind(launch_merge, cfg),
-        (x.dtype, indptr.dtype, indices.dtype, *(weight.dtype for weight in factors), width),
-        (
-            as_vectors(x, width),
-            DynamicTensor(indptr),
-            DynamicTensor(indices),
-            tuple(DynamicTensor(weight.view(-1)) for weight in factors),
-            as_vectors(y, width),
-            as_vectors(parts, width),
-            rows,
-            edges,
-            x.shape[0],
-            columns // width,
-            heads,
-        ),
-        (width,),
-    )
+    return torch.empty(ctas * 2 * columns, dtype=torch.float32, device=y.device)
 
 
 def aggregate(cfg: Static, names: Static, x, indptr, indices, weights: Many):
@@ -122,7 +83,22 @@ def aggregate(cfg: Static, names: Static, x, indptr, indices, weights: Many):
     )
     factors = tuple(weight.detach().contiguous() for weight in weights)
     if cfg.items:
-        launch_items(cfg, x, indptr, indices, factors, y, rows, columns, width, heads)
-    else:
-        launch_rows(cfg, x, indptr, indices, factors, y, rows, columns, width, heads)
+        parts = make_parts(cfg, y, indices, columns)
+    call(
+        bind(launch_aggregate, cfg),
+        (x.dtype, indptr.dtype, indices.dtype, *(weight.dtype for weight in factors), width),
+        (
+            as_vectors(x, width),
+            DynamicTensor(indptr),
+            DynamicTensor(indices),
+            tuple(DynamicTensor(weight.view(-1)) for weight in factors),
+            as_vectors(y, width),
+            (as_vectors(parts, width),) if cfg.items else (),
+            rows,
+            x.shape[0],
+            columns // width,
+            heads,
+        ),
+        (width,),
+    )
     return y

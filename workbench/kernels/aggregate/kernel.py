@@ -7,7 +7,6 @@ same input gives the same bits. An index out of range becomes an unmapped addres
 error.
 """
 
-import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 
@@ -128,24 +127,3 @@ def aggregate_kernel(
         for e in cutlass.range_constexpr(width):
             result[e] = finish(cfg, totals[e], end - begin).to(y.element_type)
         cute.autovec_copy(result, y[cutlass.Int64(row) * vectors + column, None])
-
-
-@cute.jit
-def launch_aggregate(
-    cfg: Static,
-    x: cute.Tensor,
-    indptr: cute.Tensor,
-    indices: cute.Tensor,
-    weights: Many[cute.Tensor],
-    y: cute.Tensor,
-    rows: cutlass.Int32,
-    extent: cutlass.Int32,
-    vectors: cutlass.Int32,
-    heads: Many[cutlass.Int32],
-    stream: cuda.CUstream,
-    width: cutlass.Constexpr,
-):
-    ctas = ((rows + cfg.rows - 1) // cfg.rows, (vectors + cfg.tile - 1) // cfg.tile)
-    aggregate_kernel(cfg, x, indptr, indices, weights, y, rows, extent, vectors, heads, width).launch(
-        grid=[ctas[0], ctas[1], 1], block=[cfg.threads, 1, 1], stream=stream
-    )

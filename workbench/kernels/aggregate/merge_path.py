@@ -8,7 +8,6 @@ order, in shared memory inside a CTA, and across CTAs by a second kernel. There 
 indptr[r] + r, so the group of that item is known without a search.
 """
 
-import cuda.bindings.driver as cuda
 import cutlass
 import cutlass.cute as cute
 
@@ -271,30 +270,3 @@ def join_kernel(
             for e in cutlass.range_constexpr(width):
                 totals[e] = combine(cfg, totals[e], values[e, 0])
             write_row(cfg, totals, y, row, vectors, column, end - begin, width)
-
-
-@cute.jit
-def launch_merge(
-    cfg: Static,
-    x: cute.Tensor,
-    indptr: cute.Tensor,
-    indices: cute.Tensor,
-    weights: Many[cute.Tensor],
-    y: cute.Tensor,
-    parts: cute.Tensor,
-    rows: cutlass.Int32,
-    edges: cutlass.Int32,
-    extent: cutlass.Int32,
-    vectors: cutlass.Int32,
-    heads: Many[cutlass.Int32],
-    stream: cuda.CUstream,
-    width: cutlass.Constexpr,
-):
-    ctas, tiles = (rows + edges + cfg.span - 1) // cfg.span, (vectors + cfg.tile - 1) // cfg.tile
-    merge_kernel(cfg, x, indptr, indices, weights, y, parts, rows, edges, extent, vectors, heads, width).launch(
-        grid=[ctas, tiles, 1], block=[cfg.threads, 1, 1], stream=stream
-    )
-    if ctas > 1:
-        join_kernel(cfg, indptr, y, parts, rows, edges, vectors, width).launch(
-            grid=[ctas - 1, tiles, 1], block=[cfg.threads, 1, 1], stream=stream
-        )

@@ -1,1 +1,1 @@
-"""gather and scatter_add along an axis."""
+"""gather, scatter_add and scatter_max along an axis."""

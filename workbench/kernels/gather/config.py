@@ -1,4 +1,4 @@
-"""Configuration of gather and scatter_add. Pure data."""
+"""Configuration of gather, scatter_add and scatter_max. Pure data."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ class GatherConfig:
     }
     axis: int = 0
     layers: bool = False  # whether an index selects the whole slice at its position on the axis
+    op: str = "add"  # of a scatter: add or max
     threads: int = 256
     unroll: int = 4
 

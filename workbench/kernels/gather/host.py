@@ -1,11 +1,18 @@
-"""gather and scatter_add of torch tensors: check, allocate results, launch."""
+"""gather, scatter_add and scatter_max of torch tensors: check, allocate results, launch."""
 
 import math
 
 import cutlass
 import torch
 
-from workbench.kernels.gather.kernel import launch_copy, launch_elements, launch_layers, launch_scatter
+from workbench.kernels.gather.kernel import (
+    launch_choose,
+    launch_copy,
+    launch_elements,
+    launch_layers,
+    launch_mark,
+    launch_scatter,
+)
 from workbench.kernels.host import (
     FLOAT_DTYPES,
     INDEX_DTYPES,
@@ -79,42 +86,66 @@ def gather(cfg: Static, names: Static, x, index):
     return y
 
 
-def scatter_add(cfg: Static, names: Static, out, index, src):
-    """Return out with elements (torch.scatter_add) or slices (index_add) of src added at index; sums are float32."""
-    out, index, src = out.detach().contiguous(), index.contiguous(), src.detach().contiguous()
+def check_scatter(cfg: Static, names: Static, out, index, src):
+    """Check the operands of a scatter; their values are not read, which would synchronise."""
     check_rank(names["out"], out, cfg.next_axis)
     check_operand(names["out"], out, out.shape, FLOAT_DTYPES)
     check_operand(names["src"], src, src.shape, FLOAT_DTYPES)
     check_operand(names["index"], index, index.shape, INDEX_DTYPES)
-    extent, inner = out.shape[cfg.axis], math.prod(out.shape[cfg.next_axis :])
     check_other_extents(cfg, "src", src, "out", out)
     if cutlass.const_expr(cfg.layers):
         check_operand(names["index"], index.view(-1), (src.shape[cfg.axis],), INDEX_DTYPES)
     elif index.shape != src.shape:
         raise ValueError(f"index {tuple(index.shape)} and src {tuple(src.shape)}: this kernel wants one shape")
-    y = torch.empty(out.shape, dtype=torch.float32, device=out.device)
-    if y.numel() == 0:
-        return out
     check_element_count(names["out"], out)
     check_element_count(names["src"], src)
+
+
+def take_in(cfg: Static, y, index, src):
+    """Take the elements of src into y, which has the shape of the result, where an index is for each."""
+    count_type = cutlass.Int32 if src.numel() < 1 << 30 else cutlass.Int64
+    call(
+        bind(launch_scatter, cfg),
+        (index.dtype, src.dtype, count_type),
+        (
+            flat_view(y),
+            flat_view(index),
+            flat_view(src),
+            y.shape[cfg.axis],
+            src.shape[cfg.axis],
+            math.prod(y.shape[cfg.next_axis :]),
+        ),
+        (count_type,),
+    )
+
+
+def scatter_add(cfg: Static, names: Static, out, index, src):
+    """Return out with elements (torch.scatter_add) or slices (index_add) of src added at index; sums are float32."""
+    out, index, src = out.detach().contiguous(), index.contiguous(), src.detach().contiguous()
+    check_scatter(cfg, names, out, index, src)
+    if out.numel() == 0:
+        return out
+    y = torch.empty(out.shape, dtype=torch.float32, device=out.device)
     call(bind(launch_copy, cfg), (out.dtype, y.dtype), (flat_view(out), flat_view(y)))
     if src.numel():
-        count_type = cutlass.Int32 if src.numel() < 1 << 30 else cutlass.Int64
-        call(
-            bind(launch_scatter, cfg),
-            (index.dtype, src.dtype, count_type),
-            (
-                flat_view(y),
-                flat_view(index),
-                flat_view(src),
-                extent,
-                src.shape[cfg.axis],
-                inner,
-            ),
-            (count_type,),
-        )
+        take_in(cfg, y, index, src)
     if out.dtype == y.dtype:
         return y
     result = torch.empty_like(out)
     call(bind(launch_copy, cfg), (y.dtype, out.dtype), (flat_view(y), flat_view(result)))
+    return result
+
+
+def scatter_max(cfg: Static, names: Static, out, index, src):
+    """Return out with the largest of the elements, or slices, of src that go to a place (include_self=False)."""
+    out, index, src = out.detach().contiguous(), index.contiguous(), src.detach().contiguous()
+    check_scatter(cfg, names, out, index, src)
+    if out.numel() == 0:
+        return out
+    bits = torch.empty(out.shape, dtype=torch.int32, device=out.device)
+    call(bind(launch_mark, cfg), (), (flat_view(bits),))
+    if src.numel():
+        take_in(cfg, bits, index, src)
+    result = torch.empty_like(out)
+    call(bind(launch_choose, cfg), (out.dtype,), (flat_view(bits), flat_view(out), flat_view(result)))
     return result

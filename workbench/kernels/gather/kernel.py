@@ -1,7 +1,8 @@
-"""Kernels of gather and scatter_add; each thread accesses UNROLL vectors or elements.
+"""Kernels of gather, scatter_add and scatter_max; each thread accesses UNROLL vectors or elements.
 
 Tensors are viewed as (outer, extent, inner): the axes before the gathered axis, that axis, the axes after it. An index
 out of range becomes an unmapped address, so a GPU and the emulator report an error instead of a wrong result.
+Maxima are taken of integers that compare as the numbers do, so that they have an atomic, and NaN stays.
 """
 
 import cuda.bindings.driver as cuda
@@ -9,7 +10,9 @@ import cutlass
 import cutlass.cute as cute
 
 from workbench.kernels.static import Static
+from workbench.kernels.top_k.kernel import order_bits
 
+UNTOUCHED = -(2**31)  # below the bits of every number
 UNMAPPED_OFFSET = 1 << 44  # an element offset that is never mapped
 
 
@@ -126,7 +129,10 @@ def scatter_kernel(
     inner: cutlass.Int32,
     count_type: cutlass.Constexpr,
 ):
-    """Add each element of src (outer, layers, inner) to y (outer, extent, inner), float32, at its index."""
+    """Take each element of src (outer, layers, inner) into y (outer, extent, inner) at its index.
+
+    y is float32 for sums, and for maxima int32: the bits of numbers in their order.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     total = count_type(cute.size(src))
@@ -136,7 +142,10 @@ def scatter_kernel(
             row = cutlass.Int64(index[at // inner % layers] if cfg.layers else index[at])
             place = (cutlass.Int64(at // inner // layers) * extent + row) * inner + at % inner
             place = checked_offset(place, row, extent)
-            cute.arch.atomic_add(y.iterator + place, src[at].to(cutlass.Float32), sem="relaxed", scope="gpu")
+            if cutlass.const_expr(cfg.op == "max"):
+                cute.arch.atomic_max(y.iterator + place, order_bits(src[at]), sem="relaxed", scope="gpu")
+            else:
+                cute.arch.atomic_add(y.iterator + place, src[at].to(cutlass.Float32), sem="relaxed", scope="gpu")
 
 
 @cute.jit
@@ -171,3 +180,39 @@ def copy_kernel(cfg: Static, source: cute.Tensor, target: cute.Tensor):
 def launch_copy(cfg: Static, source: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream):
     ctas = (cute.size(source) + cfg.threads - 1) // cfg.threads
     copy_kernel(cfg, source, target).launch(grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream)
+
+
+@cute.kernel
+def mark_kernel(cfg: Static, target: cute.Tensor):
+    """Mark one element per thread as untouched."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    at = cutlass.Int64(bidx) * cfg.threads + tidx
+    if at < cute.size(target):
+        target[at] = cutlass.Int32(UNTOUCHED)
+
+
+@cute.jit
+def launch_mark(cfg: Static, target: cute.Tensor, stream: cuda.CUstream):
+    ctas = (cute.size(target) + cfg.threads - 1) // cfg.threads
+    mark_kernel(cfg, target).launch(grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream)
+
+
+@cute.kernel
+def choose_kernel(cfg: Static, bits: cute.Tensor, out: cute.Tensor, target: cute.Tensor):
+    """Write one element per thread: the number of the bits, or out's where they are untouched."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    at = cutlass.Int64(bidx) * cfg.threads + tidx
+    if at < cute.size(target):
+        found = bits[at]
+        value = (found ^ ((found >> 31) & 0x7FFFFFFF)).bitcast(cutlass.Float32)
+        if found == UNTOUCHED:
+            value = out[at].to(cutlass.Float32)
+        target[at] = value.to(target.element_type)
+
+
+@cute.jit
+def launch_choose(cfg: Static, bits: cute.Tensor, out: cute.Tensor, target: cute.Tensor, stream: cuda.CUstream):
+    ctas = (cute.size(target) + cfg.threads - 1) // cfg.threads
+    choose_kernel(cfg, bits, out, target).launch(grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream)

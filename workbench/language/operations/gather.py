@@ -1,4 +1,4 @@
-"""gather(x, index) and scatter_add(out, index, src): elements or whole layers by number along an axis."""
+"""gather(x, index), scatter_add and scatter_max(out, index, src): elements or layers by number along an axis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from workbench.language.operation import ARCH, THREADS, Argument, Operation, Set
 
 
 def check(stage: Stage) -> list[Rejection]:
-    """Rejections of both."""
+    """Rejections of all three."""
     name = stage.operation.name
     wanted = 2 if name == "gather" else 3
     found: list[Rejection] = []
@@ -17,7 +17,7 @@ def check(stage: Stage) -> list[Rejection]:
                 field=name,
                 value=str(len(stage.operation.positional)),
                 reason=f"takes {wanted} operands",
-                legal="gather(x, index)" if wanted == 2 else "scatter_add(out, index, src)",
+                legal="gather(x, index)" if wanted == 2 else f"{name}(out, index, src)",
             )
         )
     return found
@@ -56,6 +56,16 @@ OPERATIONS = (
         name="scatter_add",
         about="scatter_add(out, index, src, axis=0, layers=0|1): "
         "a copy of out with src added at index; layers=1: index_add",
+        settings=SETTINGS,
+        check=check,
+        arguments=ARGUMENTS,
+        roles=("out", "index", "src"),
+    ),
+    Operation(
+        name="scatter_max",
+        about="scatter_max(out, index, src, axis=0, layers=0|1): a copy of out where nothing of src goes, elsewhere "
+        "the largest of src that goes there: torch.scatter_reduce with amax and include_self=False; layers=1: "
+        "index_reduce",
         settings=SETTINGS,
         check=check,
         arguments=ARGUMENTS,

@@ -1,4 +1,4 @@
-"""The ladder of gather and scatter-add: several loads in flight per thread, since each waits for its index first."""
+"""The ladder of gather and of scatters: several loads in flight per thread, since each waits for its index first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from workbench.proposers.ladders.base import Context, Rung, put
 
 
 def gather_rungs(context: Context) -> tuple[Rung, ...]:
-    """The rungs of gather and scatter_add."""
+    """The rungs of gather, scatter_add and scatter_max."""
     return (
         Rung(
             settings=(put("threads", 256), put("unroll", 4)),

@@ -16,6 +16,7 @@ from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
+from workbench.proposers.recognition.forms.means import divide_by_counts
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
@@ -109,7 +110,7 @@ def _recognise_forms(facts: Facts) -> Computation:
     facts = split_gates(facts)
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
-    for form in (facts, *([joined] if joined.graph != facts.graph else []), named):
+    for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *divide_by_counts(named)):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)
     return _recognise_at_all_sizes(drop_copies(named))

@@ -15,7 +15,7 @@ from workbench.session import Session
 from workbench.views.figures import objects as go
 from workbench.views.figures.describe import escape, is_near, make_figure, share_labels, show
 from workbench.views.figures.style import INTENSITIES, MEASURED, MODELLED, QUIET, RATES, ROOF, mark_of
-from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, render_table
+from workbench.views.text.mime_bundle import MimeBundle, format_amount, format_seconds, format_share, render_table
 
 HEIGHT = 310  # pixels
 
@@ -52,7 +52,7 @@ def _version_table(points: Sequence[RooflinePoint], bound: Bound, copy: float | 
             format_seconds(p.time_s) if p.provenance == "modelled" else "—",
             format_seconds(p.time_s) if p.provenance == "measured" else "—",
             format_amount(p.rate) + "FLOP/s",
-            f"{bound.bound_s / p.time_s:.0%}",
+            format_share(bound.bound_s / p.time_s),
             p.standing,
         ]
         for p in points

@@ -16,7 +16,7 @@ def l2_tables(found: Profile, source: str) -> list[tuple[str, str]]:
 
 
 def _table(launch: Launch, l2: L2Traffic, source: list[str]) -> tuple[str, str]:
-    rows = [_row("tensor", use.name, use) for use in l2.tensors]
+    rows = [_row("tensor", use.name.removeprefix("tensor"), use) for use in l2.tensors]
     for use in l2.lines[:MOST]:
         number = int(use.name)
         text = source[number - 1].strip()[:60] if 0 < number <= len(source) else ""

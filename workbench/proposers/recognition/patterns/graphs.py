@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 
 from workbench.language import Call
+from workbench.proposers.recognition.forms.filled import ONES, ZEROS, describe_filled
 from workbench.proposers.recognition.graph import (
     Computation,
     aten_name,
@@ -35,7 +36,6 @@ MODES = ("sum", "mean", "max")  # embedding_bag's numbers of its modes
 SCATTER_MODES = {"sum": "sum", "mean": "mean", "amax": "max"}
 INSERTED = ("unsqueeze", "view", "reshape", "_unsafe_view")  # calls that may only add axes of 1
 SCATTERS = ("scatter_reduce", "scatter", "index_reduce", "index_put", "index_add", "scatter_add", "segment_reduce")
-ZEROS, ONES = ("zeros", "new_zeros", "zeros_like"), ("ones", "new_ones", "ones_like")
 
 Rule = Callable[[Operation], Operation | None]
 
@@ -157,6 +157,9 @@ class Idioms:
         name = plain_name(op)
         if name == "_to_copy":
             return self.find_counts(op.operands[0])
+        if op.target == SCATTER and not op.keywords:
+            indptr = self.find_offsets(op.operands[1])
+            return (indptr, False) if indptr and op.operands[2].startswith("torch.ones(") else None
         if name in ("clamp", "clamp_min") and find_argument(op, 1, "min", "None") == "1":
             found = self.find_counts(op.operands[0]) if find_argument(op, 2, "max", "None") == "None" else None
             return None if found is None else (found[0], True)
@@ -170,7 +173,7 @@ class Idioms:
     def fold_scatter(self, op: Operation) -> Operation | None:
         """`zeros.index_add(0, rows, src)`, or `scatter_add` with the rows expanded, `index_reduce`, `scatter_reduce`.
 
-        Where the rows are made of offsets, it is a reduction over them; in any order, only a sum is known.
+        Where the rows are made of offsets, it is a reduction over them; in any order, sums and maxima are known.
         """
         zeros, axis, rows, src = op.operands[:4]
         reduce = self.find_reduce(op)
@@ -178,22 +181,25 @@ class Idioms:
             return None
         if plain_name(op).startswith("scatter"):
             rows = self.find_expanded(rows, src)
-        out, rows = self.describe_zeros(zeros), self.strip_widening(rows)
-        if not out or not self.is_vector(rows) or self.specs[rows].shape != self.specs[src].shape[:1]:
+        made, rows = self.by_name.get(zeros), self.strip_widening(rows)
+        out = describe_filled(self.facts, made, self.specs) if made and plain_name(made) in ZEROS else ""
+        is_whole = self.specs[zeros].shape[1:] == self.specs[src].shape[1:]
+        if not (out and is_whole and self.is_vector(rows)) or self.specs[rows].shape != self.specs[src].shape[:1]:
             return None
         indptr, taken = self.find_offsets(rows), self.find_taken(src)
         if indptr and taken is not None:
             return self.make(op, (taken[0], indptr, *taken[1:]), reduce, "zero")
-        if reduce != "sum":
+        if reduce == "mean":
             return None
-        return dataclasses.replace(op, target=SCATTER, operands=(out, rows, src), keywords=())
+        values = describe_filled(self.facts, self.by_name[src], self.specs) if self.is_ones(src) else src
+        operands, more = (out, rows, values), (("op", "max"),) if reduce == "max" else ()
+        return dataclasses.replace(op, target=SCATTER, operands=operands, keywords=more) if values else None
 
     def find_expanded(self, index: str, over: str) -> str:
         """The vector whose element stands in all of a row of an index that has another's shape; "" if there is none."""
-        expand = self.by_name.get(index)
-        if expand is None or aten_name(expand) != "expand" or self.specs[index].shape != self.specs[over].shape:
+        if self.specs[index].shape != self.specs[over].shape:
             return ""
-        vector = self.strip_axes(expand.operands[0])
+        vector = self.strip_axes(index)
         return vector if self.is_vector(vector) and self.specs[vector].shape == self.specs[over].shape[:1] else ""
 
     @staticmethod
@@ -222,42 +228,6 @@ class Idioms:
         numbers, index = self.by_name.get(op.operands[0]), names(op.operands[-1])
         return index[0] if numbers is not None and aten_name(numbers) == "arange" and len(index) == 1 else ""
 
-    def describe_zeros(self, value: str) -> str:
-        """The expression that makes zeros of a value's shape from those of forward's arguments; "" if there is none."""
-        op = self.by_name.get(value)
-        if op is None or plain_name(op) not in ZEROS or not op.result or op.result[0].dtype not in FLOATS:
-            return ""
-        full = next((spec for spec in self.facts.full if spec.name == value), None)
-        written = next((text for text in op.operands if text.startswith("[")), "")  # zeros_like has none
-        given = names(written, numbers=True) if written else []
-        extents = [  # one that is no number is an expression of numbers given to forward
-            given[axis]
-            if len(given) > axis and parse_number(given[axis]) is None
-            else self.describe_extent(axis, op.result[0], full)
-            for axis in range(len(op.result[0].shape))
-        ]
-        tensor = next(
-            (spec.name for spec in self.facts.cases[0].inputs if spec.name in self.facts.forward_arguments), ""
-        )
-        if not all(extents) or not tensor:
-            return ""
-        kind = f"dtype=torch.{op.result[0].dtype}, device={tensor}.device"
-        return f"torch.zeros({', '.join(extents)}, {kind})"
-
-    def describe_extent(self, axis: int, small: TensorSpec, full: TensorSpec | None) -> str:
-        """An extent in terms of the shapes of forward's arguments; "" if it is none of these, one more or one less."""
-        cases = (self.facts.cases[0], self.facts.cases[-1]) if full is not None else self.facts.cases[:1]
-        wanted = [spec.shape[axis] for spec in (small, full) if spec is not None]
-        for more in (0, -1, 1):
-            for number, spec in enumerate(cases[0].inputs):
-                for place in range(len(spec.shape)):
-                    if spec.name not in self.facts.forward_arguments:
-                        continue
-                    own = [case.inputs[number].shape[place] + more for case in cases]
-                    if own == wanted:
-                        return f"{spec.name}.shape[{place}]" + (f" {'-' if more < 0 else '+'} 1" if more else "")
-        return str(wanted[0]) if len({*wanted}) == 1 and full is not None else ""
-
     def find_taken(self, value: str) -> tuple[str, ...] | None:
         """(x, indices), or (x, indices, weight), of rows that are taken from x and perhaps multiplied."""
         op = self.by_name.get(value)
@@ -271,7 +241,7 @@ class Idioms:
             return None
         if aten_name(op) == "index":
             x, indices = op.operands[0], ",".join(names(op.operands[1]))
-        elif aten_name(op) == "index_select" and op.operands[1] == "0":
+        elif aten_name(op) == "index_select" and op.operands[1] in ("0", str(-len(op.result[0].shape))):
             x, _, indices = op.operands
         elif aten_name(op) == "embedding":
             x, indices = op.operands[:2]
@@ -302,12 +272,17 @@ class Idioms:
         return all(extent in (1, wanted) for extent, wanted in zip(own.shape, other.shape, strict=True))
 
     def strip_axes(self, value: str) -> str:
-        """The value behind calls that only add axes of 1 at its end."""
+        """The value behind calls that only add axes at its end, of 1 or along which it stays the same."""
         op = self.by_name.get(value)
-        while op is not None and op.result and aten_name(op) in INSERTED:
+        while op is not None and op.result and aten_name(op) in (*INSERTED, "expand"):
             before = self.specs.get(op.operands[0])
-            shape = op.result[0].shape
-            if before is None or shape[: len(before.shape)] != before.shape or {*shape[len(before.shape) :]} - {1}:
+            own, shape = before.shape if before is not None else (), op.result[0].shape
+            if aten_name(op) == "expand" and len(own) == len(shape):
+                while own and own[-1] == 1 != shape[len(own) - 1]:
+                    own = own[:-1]
+            elif aten_name(op) == "expand" or {*shape[len(own) :]} - {1}:
+                break
+            if before is None or shape[: len(own)] != own:
                 break
             value = op.operands[0]
             op = self.by_name.get(value)
@@ -345,20 +320,21 @@ def say_forms(graph: tuple[Operation, ...]) -> str:
         return ""
     return (
         "of rows reduced by an index it knows torch.segment_reduce(x[indices], 'sum', 'mean' or 'max', "
-        "offsets=indptr), embedding_bag, index_add and scatter_add into zeros, and scatter_reduce and index_reduce by "
-        "rows that are made of offsets (torch.repeat_interleave(indptr.diff())); "
+        "offsets=indptr), embedding_bag, sums and maxima (amax, include_self=False) by index_add, scatter_add and "
+        "scatter_reduce into zeros, and means by rows that are made of offsets "
+        "(torch.repeat_interleave(indptr.diff())); "
     )
 
 
 def match_scatter(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """Rows added up at places that an index names, in any order; None for any other operation."""
+    """Rows reduced at places that an index names, in any order; None for any other operation."""
     op = by_name.get(output)
     if op is None or op.target != SCATTER or any(value in by_name for value in op.operands):
         return None
-    roles = ("out", "index", "src")
+    roles, name = ("out", "index", "src"), "scatter_max" if op.keywords else "scatter_add"
     return Computation(
-        kind="scatter_add",
-        operation=Call(name="scatter_add", positional=roles, named=(("axis", 0), ("layers", 1))),
+        kind=name,
+        operation=Call(name=name, positional=roles, named=(("axis", 0), ("layers", 1))),
         operands=tuple((role, python_expression(value)) for role, value in zip(roles, op.operands, strict=True)),
     )
 
