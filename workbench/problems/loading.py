@@ -55,7 +55,7 @@ DATA_DEPENDENT = {
     ),
 }
 REPEATS = "; say how many come out: torch.repeat_interleave(indptr.diff(), output_size=indices.shape[0])"
-SELF_LOOPS = "which self loops are removed depends on data: give the layer add_self_loops=False, and edges with the loops"
+SELF_LOOPS = "self loops are removed here, by data: give the layer add_self_loops=False, and edges with the loops"
 SPARSE = (
     "a sparse matrix has a shape without data only where forward makes it of its parts and multiplies by it, "
     "torch.sparse_csr_tensor(indptr, indices, values, size) @ x; or write the product as "
