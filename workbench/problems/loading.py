@@ -55,7 +55,7 @@ DATA_DEPENDENT = {
     ),
 }
 REPEATS = "; say how many come out: torch.repeat_interleave(indptr.diff(), output_size=indices.shape[0])"
-SELF_LOOPS = "; of a layer that removes self loops: give it add_self_loops=False, and the loops to get_inputs()'s edges"
+SELF_LOOPS = "self loops are removed here, by data: give the layer add_self_loops=False, and edges with the loops"
 SPARSE = (
     "a sparse matrix has a shape without data only where forward makes it of its parts and multiplies by it, "
     "torch.sparse_csr_tensor(indptr, indices, values, size) @ x; or write the product as "
@@ -136,11 +136,10 @@ def problem_error(problem: Problem, module: ModuleType, error: Exception, what: 
     """
     place = _find_place(problem, module, error)
     if type(error).__name__ in DATA_DEPENDENT:
-        said = DATA_DEPENDENT[type(error).__name__].format(error)
-        hint = REPEATS if "aten.repeat_interleave" in str(error) else ""
         if any("self_loops" in frame.name for frame in traceback.extract_tb(error.__traceback__)):
-            hint = SELF_LOOPS
-        return ProblemError(f"{place}: {said}{hint}")
+            return ProblemError(f"{place}: {SELF_LOOPS}")
+        said = DATA_DEPENDENT[type(error).__name__].format(error)
+        return ProblemError(f"{place}: {said}{REPEATS if 'aten.repeat_interleave' in str(error) else ''}")
     text = next(iter(str(error).splitlines()), "")
     hint = f"; {SPARSE}" if any(word in text for word in ("compressed tensor", "SparseCsr", "Sparse CSR")) else ""
     if "cuda" in text.lower() and not torch.cuda.is_available():
