@@ -15,6 +15,7 @@ from workbench.codegen.specialise.file import format_source
 WORKSPACES = ("zero_counters", "make_workspace")  # find memory of the current stream, which no plan may hold
 CACHES = ("compiled", "counters", "flag_arrays", "operand_tensors", "with_tvm_ffi")  # what they hold is no result
 MODULES = ("torch", "cutlass", "cuda", "math", "functools", "weakref", "itertools", "operator", "typing", "dataclasses")
+READS = ("tolist", "numpy")  # read a tensor's elements so that torch does not tell
 BINDING = """
 if with_tvm_ffi:
     call = note_launches(call, compiled, torch_value)
@@ -60,7 +61,7 @@ def _head_of(source: str, tree: ast.Module) -> str:
 def find_host_functions(tree: ast.Module, functions: dict[str, ast.FunctionDef]) -> list[str]:
     """Functions that `ModelNew` calls and that launch, and whose work follows from their operands alone."""
     called = {name for node in tree.body if isinstance(node, ast.ClassDef) for name in _names_in(node)}
-    unknown = _unknown_names(tree)
+    unknown = _unknown_names(tree) | {*READS}
     found = []
     for name in functions:
         reached = _reach(name, functions)
@@ -71,9 +72,10 @@ def find_host_functions(tree: ast.Module, functions: dict[str, ast.FunctionDef])
 
 
 def _names_in(node: ast.AST) -> set[str]:
-    """Names that are read, and those that a function declares to be global."""
-    names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
-    return names | {name for item in ast.walk(node) if isinstance(item, ast.Global) for name in item.names}
+    """Names and attributes that are read."""
+    items = [*ast.walk(node)]
+    names = {item.id for item in items if isinstance(item, ast.Name)}
+    return names | {item.attr for item in items if isinstance(item, ast.Attribute) and item.attr in READS}
 
 
 def _reach(name: str, functions: dict[str, ast.FunctionDef]) -> set[str]:

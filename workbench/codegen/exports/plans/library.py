@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MOST_PLANS = 1024  # of one function; then all are made anew
+LEAST_ADDRESS = 1 << 40  # sizes are less
 TENSORS = (torch.Tensor, torch.nn.Parameter)  # no subclasses: those may be more than their data
 NUMBERS = (int, float, bool, str, type(None))
 EMPTY = ("aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided")
@@ -55,6 +56,7 @@ def plan_calls(function):
             step(values)
         return find_result(values)
 
+    planned.plans = plans
     return planned
 
 
@@ -206,6 +208,7 @@ class Tape(TorchDispatchMode):
             elif isinstance(item, torch.Tensor):
                 places.append(self.find(item))
             else:
+                self.is_complete &= type(item) in NUMBERS and not (isinstance(item, int) and item >= LEAST_ADDRESS)
                 constants.insert(0, item)
                 places.append(-len(constants))  # behind the list
         if len(places) < 2:
@@ -236,9 +239,9 @@ class Tape(TorchDispatchMode):
         """Return the step that appends a tensor like this one."""
         size, stride, dtype, device = tensor.shape, tensor.stride(), tensor.dtype, tensor.device
         for place, x in enumerate(self.operands):  # torch makes a tensor like another one fastest
-            if isinstance(x, torch.Tensor) and x.is_contiguous() and tensor.is_contiguous():
-                if (x.shape, x.dtype, x.device) == (size, dtype, device):
-                    return lambda values: values.append(torch.empty_like(values[place]))
+            is_like = isinstance(x, torch.Tensor) and (x.shape, x.dtype, x.device) == (size, dtype, device)
+            if is_like and x.is_contiguous() and x.stride() == stride:
+                return lambda values: values.append(torch.empty_like(values[place]))
         return lambda values: values.append(torch.empty_strided(size, stride, dtype=dtype, device=device))
 
 
