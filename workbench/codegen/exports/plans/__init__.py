@@ -12,7 +12,8 @@ from importlib import resources
 from workbench.codegen.exports.merge import join_modules
 from workbench.codegen.specialise.file import format_source
 
-WORKSPACES = ("zero_counters", "make_workspace")  # find memory of the current stream, which no plan may hold
+# find tensors of the file's own, for the current stream or for sizes; a plan holds none
+FINDING = ("zero_counters", "make_workspace", "plan_geometry")
 CACHES = ("compiled", "counters", "flag_arrays", "operand_tensors", "with_tvm_ffi")  # what they hold is no result
 MODULES = ("torch", "cutlass", "cuda", "math", "functools", "weakref", "itertools", "operator", "typing", "dataclasses")
 READS = ("tolist", "numpy")  # read a tensor's elements so that torch does not tell
@@ -35,7 +36,7 @@ def add_plans(source: str, label: str) -> str:
     found = find_host_functions(tree, functions)
     if not found:
         return source
-    lines = [f"    {name} = note_workspace({name})" for name in WORKSPACES if name in functions]
+    lines = [f"    {name} = note_finding({name})" for name in FINDING if name in functions]
     lines += [f"    {name} = plan_calls({name})" for name in found]
     text = resources.files(__name__).joinpath("library.py").read_text(encoding="utf-8")
     joined = join_modules(label, source, text, "_of_plans")

@@ -108,8 +108,8 @@ def note_launches(call, compiled, torch_value):
     return noted
 
 
-def note_workspace(function):
-    """Return a function that finds memory of the current stream so that a plan calls it again."""
+def note_finding(function):
+    """Return a function that finds tensors of its own, for the current stream or for sizes: a plan calls it again."""
 
     @functools.wraps(function)
     def noted(*arguments):
@@ -119,15 +119,15 @@ def note_workspace(function):
         tape.is_paused = True
         found = function(*arguments)
         tape.is_paused = False
-        tape.add_tensors(lambda values: values.extend(as_tuple(function(*arguments))), as_tuple(found))
+        tape.add_tensors(lambda values: values.extend(list_found(function(*arguments))), list_found(found))
         return found
 
     return noted
 
 
-def as_tuple(found):
-    """Return one or several as a tuple."""
-    return found if isinstance(found, tuple) else (found,)
+def list_found(found):
+    """Return the tensors of one or several, or of an object with `tables`."""
+    return [found] if isinstance(found, torch.Tensor) else [*getattr(found, "tables", found)]
 
 
 class Tape(TorchDispatchMode):
