@@ -97,9 +97,7 @@ def _unknown_names(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {item.asname or item.name for item in node.names if item.name.split(".")[0] not in MODULES}
         elif isinstance(node, ast.ImportFrom):
-            found |= {
-                item.asname or item.name for item in node.names if str(node.module).split(".")[0] not in MODULES
-            }
+            found |= {item.asname or item.name for item in node.names if str(node.module).split(".")[0] not in MODULES}
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name) and _is_stored(item)}
             is_constant = isinstance(node.value, ast.Constant | ast.Tuple | ast.BinOp | ast.UnaryOp | ast.Attribute)
