@@ -35,7 +35,9 @@ def plan_calls(function):
 
     @functools.wraps(function)
     def planned(*operands, **named):
-        if torch.compiler.is_compiling() or recording.tape is not None or named:
+        if torch.compiler.is_compiling():
+            return call_apart(planned, operands, named)
+        if recording.tape is not None or named:
             return function(*operands, **named)
         try:
             key = tuple(map(describe, operands))
@@ -58,6 +60,12 @@ def plan_calls(function):
 
     planned.plans = plans
     return planned
+
+
+@torch._disable_dynamo
+def call_apart(function, operands, named):
+    """Call a function outside of what torch.compile compiles."""
+    return function(*operands, **named)
 
 
 def describe(operand):
