@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from importlib import resources
 
 from workbench.codegen.exports.merge import join_modules
@@ -36,7 +37,7 @@ def add_plans(source: str, label: str) -> str:
     found = find_host_functions(tree, functions)
     if not found:
         return source
-    lines = [f"    {name} = note_finding({name})" for name in FINDING if name in functions]
+    lines = [f"    {name} = note_finding({name})" for name in functions if re.sub(r"_\d+$", "", name) in FINDING]
     lines += [f"    {name} = plan_calls({name})" for name in found]
     text = resources.files(__name__).joinpath("library.py").read_text(encoding="utf-8")
     joined = join_modules(label, source, text, "_of_plans")
@@ -100,10 +101,16 @@ def _unknown_names(tree: ast.Module) -> set[str]:
             found |= {item.asname or item.name for item in node.names if str(node.module).split(".")[0] not in MODULES}
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name) and _is_stored(item)}
-            is_constant = isinstance(node.value, ast.Constant | ast.Tuple | ast.BinOp | ast.UnaryOp | ast.Attribute)
-            found |= set() if is_constant else names - {*CACHES}
+            found |= set() if _is_constant(node.value) else names - {*CACHES}
     declared = {name for item in ast.walk(tree) if isinstance(item, ast.Global) for name in item.names}
     return found | declared
+
+
+def _is_constant(value: ast.expr | None) -> bool:
+    """Whether an expression is no container that is filled later, and no call."""
+    if isinstance(value, ast.Dict):
+        return bool(value.keys)
+    return isinstance(value, ast.Constant | ast.Tuple | ast.BinOp | ast.UnaryOp | ast.Attribute)
 
 
 def _is_stored(node: ast.Name) -> bool:

@@ -165,6 +165,9 @@ class Tape(TorchDispatchMode):
         elif name in ZEROS:
             place = self.add_tensors(result, (result,))
             self.steps.append(lambda values: values[place].zero_())
+        elif name == "aten::copy_":
+            target, source = self.find(arguments[0]), self.find(arguments[1])
+            self.steps.append(lambda values: values[target].copy_(values[source]))
         elif name == "aten::clone":
             source = self.find(arguments[0])
             target = self.add_tensors(result, (result,))
@@ -194,17 +197,15 @@ class Tape(TorchDispatchMode):
     def find(self, tensor):
         """Return the place of a tensor, of a view that is appended here if need be."""
         place, base = self.origins.get(id(tensor), (0, None))
-        if base is None or tensor.element_size() != base.element_size():
+        if base is None:
             self.is_complete = False
             return 0
-        offset = tensor.storage_offset() - base.storage_offset()
+        offset = tensor.storage_offset() * tensor.element_size() - base.storage_offset() * base.element_size()
         layout = tensor.shape, tensor.stride(), offset, tensor.dtype
         if layout == (base.shape, base.stride(), 0, base.dtype) and not base.requires_grad:
             return place
         if (place, layout) not in self.views:
-            dtype = tensor.dtype if tensor.dtype != base.dtype else None
-            step = make_view(place, dtype, tensor.shape, tensor.stride(), offset)
-            self.views[place, layout] = self.add_step(step)
+            self.views[place, layout] = self.add_step(make_view(place, base, tensor, offset))
         return self.views[place, layout]
 
     def make_pick(self, items, take):
@@ -262,11 +263,19 @@ def make_append(pick):
     return lambda values: values.append(pick(values))
 
 
-def make_view(place, dtype, size, stride, offset):
-    """Return the step that appends a view of another value; `dtype` None for the same."""
-    if dtype is None:
-        return lambda values: values.append(view_memory(values[place], size, stride, offset))
-    return lambda values: values.append(view_memory(values[place].detach().view(dtype), size, stride, offset))
+def make_view(place, base, tensor, offset):
+    """Return the step that appends a view like `tensor` of a value like `base`, `offset` bytes behind its start."""
+    size, stride, dtype, first = tensor.shape, tensor.stride(), tensor.dtype, offset // base.element_size()
+    if dtype == base.dtype:
+        return lambda values: values.append(view_memory(values[place], size, stride, first))
+    span = 1 + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True)) if tensor.numel() else 0
+    count = -(-span * tensor.element_size() // base.element_size())
+
+    def view(values):
+        memory = view_memory(values[place], (count,), (1,), first).view(dtype)
+        values.append(view_memory(memory, size, stride, 0))
+
+    return view
 
 
 def view_by_stride(tensor, size, stride, offset):
