@@ -1,4 +1,4 @@
-"""Plans of exported files on the emulator, which takes CPU tensors for a GPU's: what a later call may have otherwise."""
+"""Plans of exported files on the emulator, which takes CPU tensors for a GPU's: what a later call may differ in."""
 
 from __future__ import annotations
 
