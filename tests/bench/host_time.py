@@ -24,13 +24,14 @@ from typing import Any
 
 import torch
 from cutlass import cute
-from host_time_on_gpu import load_module
+from host_time_on_gpu import OWN, load_module
 
 from workbench.problems import with_settings
 from workbench.session import Session
 
 CALLS, SAMPLES = 500, 21
 PROBLEMS = ("relu", "softmax", "layer_norm", "matmul_bias_gelu", "row_sum", "matmul", "cross_entropy")
+STAGES = ("layer_norm_residual", "pairwise", "rotary")  # of several host functions
 SMS = 132
 ZEROS = torch.zeros(1 << 16, dtype=torch.int32)
 
@@ -96,18 +97,18 @@ def measure(name: str, arch: str, forms: list[str], folder: Path) -> dict[str, f
         paths[form].write_text(text)
     problem = load_module(paths["torch"], paths["torch"].stem)
     with torch.no_grad():
-        inputs = problem.get_inputs()
+        inputs, init = problem.get_inputs(), getattr(problem, "get_init_inputs", list)()
         models = {form: without_launches(load_module(paths[form], paths[form].stem)).ModelNew for form in texts}
         models["torch"] = problem.Model
         for form, model in models.items():
-            row[form] = time_call(model(*problem.get_init_inputs()), inputs)
+            row[form] = time_call(model(*init), inputs)
     return row
 
 
 def main() -> None:
     """Measure and print each row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", default=[*PROBLEMS])
+    parser.add_argument("problems", nargs="*", default=[*PROBLEMS, *(str(OWN / f"{name}.py") for name in STAGES)])
     parser.add_argument("--arch", default="sm_80")
     parser.add_argument("--form", nargs="+", default=["version", "kernelbench", "custom-op"])
     arguments = parser.parse_args()

@@ -140,6 +140,11 @@ def main() -> None:
     parser.add_argument("--form", nargs="+", default=["kernelbench"])
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    head = {
+        "gpu": torch.cuda.get_device_name(),
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi")},
+    }
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.problems:
@@ -149,6 +154,8 @@ def main() -> None:
                 print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
                 continue
             rows.append(row)
+            if arguments.out:
+                arguments.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
             times = "  ".join(
                 f"{key} {row[f'{key}_host_us']:6.1f} (alone {row[f'{key}_alone_us']:6.1f})"
                 for key in ("torch", *arguments.form)
@@ -158,13 +165,6 @@ def main() -> None:
         over = [row[f"{form}_host_us"] - row["torch_host_us"] for row in rows]
         few = sum(us <= 4 for us in over)
         print(f"{form}: {few} of {len(over)} within 4 us of torch; the most over it is {max(over, default=0):.1f} us")
-    if arguments.out:
-        head = {
-            "gpu": torch.cuda.get_device_name(),
-            "date": datetime.now(UTC).isoformat(timespec="minutes"),
-            "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi")},
-        }
-        arguments.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
