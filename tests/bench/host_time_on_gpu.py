@@ -1,10 +1,11 @@
-"""Host time of a call on a GPU: what the planner's first version for each problem costs beside torch eager, in one run.
+"""Host time of a call on a GPU: what an export of the planner's first version costs beside torch eager, in one run.
 
-    python tests/bench/host_time_on_gpu.py [PROBLEM ...] [--out tests/bench/results/h100_host_time.json]
+    python tests/bench/host_time_on_gpu.py [PROBLEM ...] [--form version kernelbench custom-op] [--out FILE.json]
 
-Small sizes, so that the host is what is waited for. A sample is the wall time of CALLS calls without a synchronisation
-between them, divided by CALLS; torch and the kernel take turns; the row has medians over SAMPLES samples, in us, and
-the time of one call from an idle GPU to its end (`alone_us`), host included. Needs a GPU.
+Forms: those of `cutegen export`; `version` is the version's own text, as a session runs it. Small sizes, so that the
+host is what is waited for. A sample is the wall time of CALLS calls without a synchronisation between them, divided by
+CALLS; torch and the forms take turns; the row has medians over SAMPLES samples, in us, and the time of one call from an
+idle GPU to its end (`alone_us`), host included. Needs a GPU; `host_time.py` beside this file needs none.
 """
 
 from __future__ import annotations
@@ -28,6 +29,23 @@ from workbench.problems import with_settings
 from workbench.session import Session
 
 CALLS, SAMPLES = 100, 21
+OWN = Path(__file__).parents[1] / "problems" / "own"
+# of one to five launches, with what ships
+PROBLEMS = (
+    *problems.shipped(),
+    *(
+        str(OWN / f"{name}.py")
+        for name in (
+            "mlp_bf16",
+            "swiglu_fused",
+            "rms_norm_bf16_3d",
+            "layer_norm_residual",
+            "mixed_norm",
+            "top_k",
+            "group_norm_silu",
+        )
+    ),
+)
 
 
 def load_module(path: Path, name: str) -> ModuleType:
@@ -68,7 +86,7 @@ def time_alone(call: object, inputs: list[object]) -> float:
     return (time.perf_counter() - start) * 1e6
 
 
-def measure(name: str, folder: Path) -> dict[str, object]:
+def measure(name: str, forms: list[str], folder: Path) -> dict[str, object]:
     """The row of one problem."""
     label = Path(name).stem
     problem_path = folder / f"{label}.py"
@@ -76,25 +94,28 @@ def measure(name: str, folder: Path) -> dict[str, object]:
     with Session.create(problem_path.as_posix(), root=folder / "sessions", executor="gpu") as session:
         version = session.generate(test=False)
         assert version is not None
-        candidate_path = folder / f"{label}_candidate.py"
-        candidate_path.write_text(version.proposal.candidate.source)
-        title = version.proposal.title
-    problem, candidate = load_module(problem_path, label), load_module(candidate_path, f"{label}_candidate")
+        title, source = version.proposal.title, version.proposal.candidate.source
+        texts = {form: source if form == "version" else session.export(version.number, form=form) for form in forms}
+    problem, modules = load_module(problem_path, label), {}
+    for form, text in texts.items():
+        path = folder / f"{label}_{form.replace('-', '_')}.py"
+        path.write_text(text)
+        modules[form] = load_module(path, path.stem)
     with torch.no_grad():
         inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in problem.get_inputs()]
-        torch.manual_seed(0)
-        models = {"torch": problem.Model(*problem.get_init_inputs()).cuda()}
-        torch.manual_seed(0)
-        models["kernel"] = candidate.ModelNew(*problem.get_init_inputs()).cuda()
-        for model in models.values():
+        init = problem.get_init_inputs() if hasattr(problem, "get_init_inputs") else []
+        models = {}
+        for key, model in {"torch": problem.Model, **{form: one.ModelNew for form, one in modules.items()}}.items():
+            torch.manual_seed(0)
+            models[key] = model(*init).cuda()
             for _ in range(5):
-                model(*inputs)
+                models[key](*inputs)
         samples: dict[str, list[float]] = {f"{key}_{kind}": [] for key in models for kind in ("host_us", "alone_us")}
         for _ in range(SAMPLES):
             for key, model in models.items():
                 samples[f"{key}_host_us"].append(time_calls(model, inputs))
                 samples[f"{key}_alone_us"].append(time_alone(model, inputs))
-        launches = count_launches(models["kernel"], inputs)
+        launches = count_launches(models[forms[0]], inputs)
     return {
         "problem": label,
         "title": title,
@@ -115,30 +136,35 @@ def count_launches(model: torch.nn.Module, inputs: list[object]) -> int:
 def main() -> None:
     """Measure and print each row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", default=[*problems.shipped()])
+    parser.add_argument("problems", nargs="*", default=[*PROBLEMS])
+    parser.add_argument("--form", nargs="+", default=["kernelbench"])
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    head = {
+        "gpu": torch.cuda.get_device_name(),
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi")},
+    }
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.problems:
             try:
-                row = measure(name, Path(folder))
+                row = measure(name, arguments.form, Path(folder))
             except Exception as error:
                 print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
                 continue
             rows.append(row)
-            print(
-                f"{row['problem']:22} {row['launches']} launches  kernel {row['kernel_host_us']:7.1f}  "
-                f"torch {row['torch_host_us']:7.1f}  alone {row['kernel_alone_us']:7.1f} {row['torch_alone_us']:7.1f}",
-                flush=True,
+            if arguments.out:
+                arguments.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+            times = "  ".join(
+                f"{key} {row[f'{key}_host_us']:6.1f} (alone {row[f'{key}_alone_us']:6.1f})"
+                for key in ("torch", *arguments.form)
             )
-    if arguments.out:
-        head = {
-            "gpu": torch.cuda.get_device_name(),
-            "date": datetime.now(UTC).isoformat(timespec="minutes"),
-            "versions": {name: version_of(name) for name in ("torch", "nvidia-cutlass-dsl", "apache-tvm-ffi")},
-        }
-        arguments.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+            print(f"{row['problem']:22} {row['launches']} launches  {times}", flush=True)
+    for form in arguments.form:
+        over = [row[f"{form}_host_us"] - row["torch_host_us"] for row in rows]
+        few = sum(us <= 4 for us in over)
+        print(f"{form}: {few} of {len(over)} within 4 us of torch; the most over it is {max(over, default=0):.1f} us")
 
 
 if __name__ == "__main__":

@@ -60,13 +60,15 @@ def load_text(text: str) -> tuple[ModuleType, Path]:
     return module, path
 
 
-def export(source: str, folder: Path, executor: str = "emulator", form: str = "custom-op") -> str:
-    """The planner's first version of a problem in a form."""
+def export(source: str, folder: Path, executor: str = "emulator", form: str = "custom-op", arch: str = "") -> str:
+    """The planner's first version of a problem in a form; `version`: its own text."""
     path = folder / "problem.py"
     path.write_text(source)
-    with Session.create(str(path), root=folder / "sessions", executor=executor) as session:
+    with Session.create(str(path), root=folder / "sessions", executor=executor, arch=arch) as session:
         version = session.generate(test=False)
         assert version is not None
+        if form == "version":
+            return version.proposal.candidate.source
         return session.export(version.number, form=form)
 
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 from running_exports import LINEAR, export, gradients, load_text
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import workbench
 from workbench.emulator import emulated
@@ -138,6 +139,66 @@ def test_under_torch_compile(linear_outside: ModuleType, dynamic: bool) -> None:
         torch.testing.assert_close(compiled(x), plain(x))
         torch.testing.assert_close(gradients(compiled, x), gradients(plain, x))
     assert not dynamic or counted.frame_count <= 2  # with and without gradients of x
+
+
+@pytest.fixture
+def operator_calls(linear_outside: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of operands of each call of the operator so far."""
+    found: list[int] = []
+    plain = linear_outside.ModelNew.operator
+
+    def count(*operands: Any) -> Any:
+        found.append(len(operands))
+        return plain(*operands)
+
+    monkeypatch.setattr(linear_outside.ModelNew, "operator", staticmethod(count))
+    return found
+
+
+def test_the_kernel_is_called_directly_where_torch_need_not_see_it(
+    linear_outside: ModuleType, operator_calls: list[int]
+) -> None:
+    kernel, reference = make_pair(linear_outside)
+    x = torch.randn(16, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(x), reference(x))
+    with torch.inference_mode():
+        torch.testing.assert_close(kernel(x), reference(x))
+    kernel.requires_grad_(False)
+    torch.testing.assert_close(kernel(x), reference(x).detach())
+    assert not operator_calls
+
+
+def test_the_operator_is_called_where_torch_has_to_see_it(
+    linear_outside: ModuleType, operator_calls: list[int]
+) -> None:
+    kernel, reference = make_pair(linear_outside)
+    x = torch.randn(16, 8)
+    torch.testing.assert_close(gradients(kernel, x), gradients(reference, x))
+    assert len(operator_calls) == 1
+    kernel.requires_grad_(False)
+    torch.testing.assert_close(gradients(kernel, x)[0], gradients(reference, x)[0])
+    assert len(operator_calls) == 2
+    with torch.no_grad():
+        traced = make_fx(kernel)(x)
+        assert "cutegen" in traced.code and len(operator_calls) == 3
+        torch.testing.assert_close(traced(x + 1), reference(x + 1))
+        (found,) = torch.func.functionalize(lambda x: (kernel(x),))(x)
+        torch.testing.assert_close(found, reference(x))
+    assert len(operator_calls) == 4
+
+
+def test_results_of_a_direct_call_have_memory_of_their_own(
+    linear_outside: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, _ = make_pair(linear_outside)
+    x = torch.randn(24, 8)
+    for result in (x, x.t(), kernel.linear.weight, kernel.linear.bias[1:]):
+        monkeypatch.setattr(linear_outside.KernelModule, "forward", lambda self, x, result=result: result)
+        with torch.no_grad():
+            found = kernel(x)
+        assert torch.equal(found, result) and found.is_contiguous()
+        assert found.untyped_storage().data_ptr() != result.untyped_storage().data_ptr()
 
 
 def test_views_inference_mode_and_empty_tensors(linear: ModuleType) -> None:

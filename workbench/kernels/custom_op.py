@@ -51,6 +51,25 @@ def list_state(module):
     return dict(itertools.chain(module.named_parameters(), module.named_buffers()))
 
 
+def list_tensors(module):
+    """Return the parameters and buffers of a module."""
+    parts = [part for one in module.modules() for part in (one._parameters, one._buffers) if part]
+    return [tensor for part in parts for tensor in part.values() if tensor is not None]
+
+
+def needs_only_kernel(operands):
+    """Return whether nothing but the kernel has to see a call: no gradient, transformation, trace or mode of torch."""
+    tensors = [value for value in operands if isinstance(value, torch.Tensor)]
+    return not (
+        any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in tensors)
+        or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+
+
 def as_list(results):
     """Return a tensor, or a tuple of tensors, as a list."""
     found = [results] if isinstance(results, torch.Tensor) else list(results)
@@ -68,7 +87,12 @@ def run_kernel(*operands):
         results = as_list(module.run_kernel(*inputs))
     else:  # under torch.func.functional_call, for example
         results = as_list(call_kernel(module, state, inputs))
-    taken = {value.untyped_storage().data_ptr() for value in (*inputs, *state) if isinstance(value, torch.Tensor)}
+    return make_own(results, (*inputs, *state))
+
+
+def make_own(results, operands):
+    """Return the results, contiguous and in memory of their own."""
+    taken = {value.untyped_storage().data_ptr() for value in operands if isinstance(value, torch.Tensor)}
     for position, result in enumerate(results):
         result = result.contiguous()
         if result.untyped_storage().data_ptr() in taken:
@@ -204,4 +228,7 @@ class OperatorModule(torch.nn.Module):
 
     def apply_operator(self, *inputs):
         """Return the operator's results, a list."""
+        operands = (*inputs, *list_tensors(self))
+        if needs_only_kernel(operands):  # torch takes longer to call an operator than a kernel
+            return make_own(as_list(self.run_kernel(*inputs)), operands)
         return self.operator(*inputs, list(list_state(self).values()), self.handle)

@@ -114,7 +114,12 @@ def patch_tvm_ffi(
 
         return call
 
+    def find_function(self: provider.TVMFFIJitCompiledFunctionBase) -> Callable[..., object]:
+        return lambda *args: self(*args)
+
     replace(tvm_ffi, "from_dlpack", wrap)
     replace(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", create)
     for owner in (provider.TVMFFIJitCompiledFunction, provider.TVMFFIJitCompiledFunctionWithKwargs):
         replace(owner, "__call__", raise_pending(wrap_arguments(owner.__call__)))
+    # TVM-FFI's own function of a compiled one
+    replace(provider.TVMFFIJitCompiledFunctionWithKwargs, "__tvm_ffi_object__", find_function)
