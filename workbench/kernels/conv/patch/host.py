@@ -74,7 +74,7 @@ def patch_convolution(cfg: Static, names: Static, x, w, operands: Many):
         view_vector(operand) if read.along == "n" else view_like_output(operand, y, result.shape)
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
-    shape = (plan.box, plan.patch, plan.pitch, plan.channels)
+    shape = (plan.box, plan.patch, plan.pitch, plan.channels, plan.zeros, plan.stages)
     steps = tuple(each.step for each in plan.axes)
     scales = tuple(each.scale for each in plan.axes)
     tiles = int32s(*count_tiles(plan.axes, plan.box))

@@ -16,9 +16,7 @@ from workbench.kernels.static import Many, Static
 
 
 @cute.jit
-def find_spots(
-    cfg: Static, mX: cute.Tensor, rSpots: cute.Tensor, origin: tuple, patch: cutlass.Constexpr
-):
+def find_spots(cfg: Static, mX: cute.Tensor, rSpots: cute.Tensor, origin: tuple, patch: cutlass.Constexpr):
     """Find the offsets in one channel of x that this thread copies, -1 where the patch hangs over the input."""
     tidx, _, _ = cute.arch.thread_idx()
     for i in cutlass.range_constexpr(cute.size(rSpots)):
@@ -49,7 +47,7 @@ def load_stage(
     `where` is (offset of the image's first channel of the group, first channel, channels of the group), `filters` is
     (offset in B, elements).
     """
-    _, patch, pitch, channels = shape
+    _, patch, pitch, channels, _, _ = shape
     tidx, _, _ = cute.arch.thread_idx()
     base, first, count = where
     size = patch[0] * patch[1] * patch[2]
@@ -67,6 +65,12 @@ def load_stage(
         copy_async(target, mB.iterator + cute.assume(begin + at, divby=4), 16, 16)
 
 
+def find_row_shift(row, box, patch, steps):
+    """Return how far in the patch a row of a warp's tile lies from its first: extents of a box are powers of two."""
+    line, b2 = row // box[2], row % box[2]
+    return (line // box[1] * steps[0] * patch[1] + line % box[1] * steps[1]) * patch[2] + b2 * steps[2]
+
+
 @cute.jit
 def multiply_blocks(
     cfg: Static,
@@ -75,24 +79,30 @@ def multiply_blocks(
     sX: cute.Tensor,
     sB: cute.Tensor,
     sOffsets: cute.Tensor,
-    rRows: cute.Tensor,
+    first: cutlass.Int32,
     begin: cutlass.Int32,
     end: cutlass.Int32,
     stage: cutlass.Int32,
+    box: cutlass.Constexpr,
+    patch: cutlass.Constexpr,
+    steps: cutlass.Constexpr,
 ):
-    """Multiply the blocks of k of one phase: gather fragments of A from the patch, rounded to TF32, and add."""
+    """Multiply the blocks of k of one phase: gather fragments of A from the patch, rounded to TF32, and add.
+
+    `first` is the place of the thread's first row in the patch.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     lane = tidx % 32
     rA = cute.make_rmem_tensor(tiled_mma.partition_shape_A((16 * cfg.row_blocks, 8)), cutlass.TFloat32)
     rB = cute.make_rmem_tensor(tiled_mma.partition_shape_B((cfg.tile_n, 8)), cutlass.TFloat32)
     rVector = cute.make_rmem_tensor(4, cutlass.TFloat32)
     for block in cutlass.range(begin, end, unroll=1):
-        near, far = sOffsets[block * 8 + lane % 4], sOffsets[block * 8 + lane % 4 + 4]
-        for i in cutlass.range_constexpr(cfg.row_blocks):
-            rA[0, i, 0] = sX[near + rRows[2 * i], stage].to(cutlass.TFloat32)
-            rA[1, i, 0] = sX[near + rRows[2 * i + 1], stage].to(cutlass.TFloat32)
-            rA[2, i, 0] = sX[far + rRows[2 * i], stage].to(cutlass.TFloat32)
-            rA[3, i, 0] = sX[far + rRows[2 * i + 1], stage].to(cutlass.TFloat32)
+        for half in cutlass.range_constexpr(2):
+            at = cute.crd2idx((sOffsets[block * 8 + lane % 4 + 4 * half] + first, stage), sX.layout)
+            column = cute.make_tensor(sX.iterator + at, cute.make_layout(1 << 20))
+            for i in cutlass.range_constexpr(2 * cfg.row_blocks):
+                shift = find_row_shift(8 * i, box, patch, steps)
+                rA[i % 2 + 2 * half, i // 2, 0] = column[shift].to(cutlass.TFloat32)
         for pair in cutlass.range_constexpr(cfg.tile_n // 16):
             at = cute.crd2idx((((block * (cfg.tile_n // 16) + pair) * 32 + lane) * 4, stage), sB.layout)
             source = cute.make_tensor(sB.iterator + cute.assume(at, divby=4), cute.make_layout(4))
@@ -123,15 +133,16 @@ def patch_conv_kernel(
 ):
     """Compute a box of positions for a tile of filters: STAGES - 1 groups of channels arrive while one is multiplied.
 
-    `shape` is (box, patch, elements of a channel in shared memory, channels of a stage); `steps` and `scales` are the
+    `shape` is (box, patch, elements of a channel in shared memory, channels of a stage, whether a channel of zeros
+    follows them, stages); `steps` and `scales` are the
     distances of neighbouring positions in x and y.
     """
     tidx, _, _ = cute.arch.thread_idx()
     work, _, _ = cute.arch.block_idx()
-    box, patch, pitch, channels_of_stage = shape
+    box, patch, pitch, channels_of_stage, zeros, stages = shape
     smem = cutlass.memory.SmemAllocator()
-    layout_x = cute.make_layout((channels_of_stage * pitch, cfg.stages))
-    layout_b = cute.make_layout((blocks * 8 * cfg.tile_n, cfg.stages))
+    layout_x = cute.make_layout(((channels_of_stage + zeros) * pitch, stages))
+    layout_b = cute.make_layout((blocks * 8 * cfg.tile_n, stages))
     sX = smem.allocate_tensor(cutlass.Float32, layout_x, 16)
     sB = smem.allocate_tensor(cutlass.Float32, layout_b, 16)
     sOffsets = smem.allocate_tensor(cutlass.Int32, cute.make_layout(blocks * 8), 16)
@@ -147,22 +158,20 @@ def patch_conv_kernel(
     begin, end = ranges[phase, 0], ranges[phase, cfg.phases]
     for i in cutlass.range(tidx, (end - begin) * 8, cfg.threads, unroll=1):
         sOffsets[i] = entries[begin * 8 + i, 0]
-    rSpots = cute.make_rmem_tensor(
-        (patch[0] * patch[1] * patch[2] + cfg.threads - 1) // cfg.threads, cutlass.Int64
-    )
+    if cutlass.const_expr(zeros):
+        for stage in cutlass.range_constexpr(stages):
+            for i in cutlass.range(tidx, pitch, cfg.threads, unroll=1):
+                sX[channels_of_stage * pitch + i, stage] = cutlass.Float32(0.0)
+    rSpots = cute.make_rmem_tensor((patch[0] * patch[1] * patch[2] + cfg.threads - 1) // cfg.threads, cutlass.Int64)
     origin = tuple(corner[axis] * steps[axis] + low[axis] for axis in range(3))
     find_spots(cfg, mX, rSpots, origin, patch)
     rows = 2 * cfg.row_blocks
-    rRows = cute.make_rmem_tensor(rows, cutlass.Int32)
     first_row = tidx // 32 * (16 * cfg.row_blocks) + tidx % 32 // 4
-    for i in cutlass.range_constexpr(rows):
-        line, b2 = divide(first_row + 8 * i, box[2])
-        b0, b1 = divide(line, box[1])
-        rRows[i] = (b0 * steps[0] * patch[1] + b1 * steps[1]) * patch[2] + b2 * steps[2]
+    line, b2 = divide(first_row, box[2])
+    b0, b1 = divide(line, box[1])
+    first_place = (b0 * steps[0] * patch[1] + b1 * steps[1]) * patch[2] + b2 * steps[2]
     accs = tuple(
-        cute.make_rmem_tensor(
-            tiled_mma.partition_shape_C((16 * cfg.row_blocks, cfg.tile_n)), cutlass.Float32
-        )
+        cute.make_rmem_tensor(tiled_mma.partition_shape_C((16 * cfg.row_blocks, cfg.tile_n)), cutlass.Float32)
         for _ in range(cfg.phases)
     )
     for acc in accs:
@@ -190,7 +199,19 @@ def patch_conv_kernel(
         for e in cutlass.range_constexpr(cfg.phases):
             own, next_one = ranges[phase, e] - begin, ranges[phase, e + 1] - begin
             multiply_blocks(
-                cfg, tiled_mma, accs[e], sX, sB, sOffsets, rRows, own, next_one, chunk % cfg.stages
+                cfg,
+                tiled_mma,
+                accs[e],
+                sX,
+                sB,
+                sOffsets,
+                first_place,
+                own,
+                next_one,
+                chunk % cfg.stages,
+                box,
+                patch,
+                steps,
             )
     places = cute.make_rmem_tensor(rows * cfg.phases, cutlass.Int64)
     remainders = (ranges[phase, cfg.phases + 1], ranges[phase, cfg.phases + 2])

@@ -30,6 +30,8 @@ class PatchPlan(NamedTuple):
     patch: tuple  # inputs under a box along each extent
     pitch: int  # elements of shared memory for one channel of a patch
     channels: int  # input channels of one stage
+    zeros: bool  # whether a channel of zeros follows them
+    stages: int  # as many as there are groups of channels, at most
     blocks: int  # most blocks of eight k that one CTA multiplies
     entries: list  # of each k: (element of the patch, tap or -1, channel)
     ranges: list  # of each pair of phases: first block of each phase of the last extent, the end, the two phases
@@ -54,10 +56,7 @@ def plan_patch_axes(extents, taps, how):
     sizes, reach = expand_setting(extents, space, 1), expand_setting(taps, space, 1)
     stride, padding = expand_setting(how[0], space, 1), expand_setting(how[1], space, 0)
     dilation, more = expand_setting(how[2], space, 1), expand_setting(how[3], space, 0)
-    return [
-        plan_patch_axis(sizes[i], reach[i], stride[i], padding[i], dilation[i], more[i], how[4])
-        for i in range(3)
-    ]
+    return [plan_patch_axis(sizes[i], reach[i], stride[i], padding[i], dilation[i], more[i], how[4]) for i in range(3)]
 
 
 def plan_patch_axis(size, taps, stride, padding, dilation, output_padding, transposed):
@@ -97,13 +96,20 @@ def count_tiles(axes, box):
     return tuple(-(-axis.places // extent) for axis, extent in zip(axes, box, strict=True))
 
 
-def find_pitch(patch):
-    """Return the distance of channels, 8 more than a multiple of 32: four channels lie in different banks."""
-    return (math.prod(patch) + 23) // 32 * 32 + 8
+def find_pitch(patch, channels):
+    """Return the distance of channels in shared memory, which keeps four neighbouring k in different banks.
+
+    Eight positions take eight banks; of few channels the next tap, often one element further, is among the four.
+    """
+    rest = {2: 16, 3: 10}.get(channels, 8)
+    return (math.prod(patch) + 31 - rest) // 32 * 32 + rest
 
 
 def list_entries(axes, patch, pitch, channels):
-    """Return the table of k, in blocks of eight, and the ranges of blocks of each pair of phases."""
+    """Return the table of k, in blocks of eight, and the ranges of blocks of each pair of phases.
+
+    What fills up a block reads a channel of zeros behind the others: infinity times a factor of zero would be NaN.
+    """
     entries, ranges = [], []
     taps = [1 + max(tap for phase in axis.phases for tap, _ in phase) for axis in axes]
     for first, second in itertools.product(range(axes[0].scale), range(axes[1].scale)):
@@ -117,7 +123,7 @@ def list_entries(axes, patch, pitch, channels):
                 spot = line * patch[2] + right - axes[2].low
                 tap = (t * taps[1] + r) * taps[2] + s
                 entries += [(spot + channel * pitch, tap, channel) for channel in range(channels)]
-            entries += [(0, -1, 0)] * (-len(entries) % 8)
+            entries += [(channels * pitch, -1, 0)] * (-len(entries) % 8)
         ranges.append((*starts, len(entries) // 8, first, second))
     return entries, ranges
 
@@ -129,21 +135,34 @@ def plan_patches(extents, taps, channels, how, tile, stages, most_bytes):
     beyond the outputs included, and the copies of their patches, which take about as long as 50 multiplications each.
     """
     axes = plan_patch_axes(extents, taps, how)
+    stages = min(stages, -(-channels // tile[2]))
     channels, products = min(channels, tile[2]), math.prod(taps) * tile[0] * tile[1]
     best, least = None, 0
     for box in list_boxes(tile[0]):
         patch = find_patch(axes, box)
         cost = math.prod(count_tiles(axes, box)) * (products + 50 * math.prod(patch))
         if best is None or cost < least:
-            pitch = find_pitch(patch)
+            pitch = find_pitch(patch, channels)
             entries, ranges = list_entries(axes, patch, pitch, channels)
             blocks = max(max(part[-3] - part[0] for part in ranges), 1)
-            stage_bytes = 4 * (channels * pitch + blocks * 8 * tile[1])
+            zeros = any(tap < 0 for _, tap, _ in entries)
+            stage_bytes = 4 * ((channels + zeros) * pitch + blocks * 8 * tile[1])
             shared_bytes = stages * stage_bytes + 32 * blocks
             if shared_bytes <= most_bytes:
                 best, least = (
                     PatchPlan(
-                        axes, box, patch, pitch, channels, blocks, entries, ranges, stage_bytes, shared_bytes
+                        axes,
+                        box,
+                        patch,
+                        pitch,
+                        channels,
+                        zeros,
+                        stages,
+                        blocks,
+                        entries,
+                        ranges,
+                        stage_bytes,
+                        shared_bytes,
                     ),
                     cost,
                 )
