@@ -36,13 +36,30 @@ def find_places(
 
 
 @cute.jit
+def load_vectors(cfg: Static, operands: Many, vectors: Many, where: tuple):
+    """Copy what the epilogue reads along the filters to shared memory, where a wait for it is short."""
+    tidx, _, _ = cute.arch.thread_idx()
+    first, group, filters = where
+    for x, vector, read in zip(operands, vectors, cfg.reads, strict=True):
+        if cutlass.const_expr(read.along == "n"):
+            for own in cutlass.range(tidx, cutlass.min(filters - first, cfg.tile_n), cfg.threads, unroll=1):
+                vector[own] = x[group * filters + first + own]
+
+
+@cute.jit
 def load_fragments(
-    cfg: Static, operands: Many, fragments: Many, places: cute.Tensor, channel: cutlass.Int32, shift: cutlass.Int64
+    cfg: Static,
+    operands: Many,
+    vectors: Many,
+    fragments: Many,
+    places: cute.Tensor,
+    own: cutlass.Int32,
+    shift: cutlass.Int64,
 ):
     """Load the epilogue operands of one channel; tensors of y's shape are read at the offsets of y."""
-    for x, fragment, read in zip(operands, fragments, cfg.reads, strict=True):
+    for x, vector, fragment, read in zip(operands, vectors, fragments, cfg.reads, strict=True):
         if cutlass.const_expr(read.along == "n"):
-            fragment[0] = x[channel]
+            fragment[0] = vector[own]
         else:
             for i in cutlass.range_constexpr(cute.size(places)):
                 if places[i] >= 0:
@@ -55,6 +72,7 @@ def store_sums(
     accs: tuple,
     places: cute.Tensor,
     operands: Many,
+    vectors: Many,
     mY: cute.Tensor,
     where: tuple,
     pairs: cutlass.Constexpr,
@@ -70,12 +88,11 @@ def store_sums(
         fragment.fill(0.0)
     rOut = cute.make_rmem_tensor(cute.size(places), mY.element_type)
     for column in cutlass.range_constexpr(cfg.tile_n // 4):
-        own = first + column // 2 * 8 + tidx % 4 * 2 + column % 2
-        if own < filters:
-            channel = group * filters + own
-            shift = cutlass.Int64(channel) * mY.stride[1]
+        own = column // 2 * 8 + tidx % 4 * 2 + column % 2
+        if first + own < filters:
+            shift = cutlass.Int64(group * filters + first + own) * mY.stride[1]
             if cutlass.const_expr(len(operands) > 0):
-                load_fragments(cfg, operands, fragments, places, channel, shift)
+                load_fragments(cfg, operands, vectors, fragments, places, own, shift)
             for i in cutlass.range_constexpr(cute.size(places)):
                 row, e = i // cfg.phases, i % cfg.phases
                 total = accs[e][column % 2 + row % 2 * 2, row // 2, column // 2]

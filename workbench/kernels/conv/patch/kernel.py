@@ -10,7 +10,7 @@ import cutlass
 import cutlass.cute as cute
 
 from workbench.kernels.conv.indexing import divide
-from workbench.kernels.conv.patch.epilogue import find_places, store_sums
+from workbench.kernels.conv.patch.epilogue import find_places, load_vectors, store_sums
 from workbench.kernels.gemm.async_tiles import copy_async
 from workbench.kernels.static import Many, Static
 
@@ -146,6 +146,10 @@ def patch_conv_kernel(
     sX = smem.allocate_tensor(cutlass.Float32, layout_x, 16)
     sB = smem.allocate_tensor(cutlass.Float32, layout_b, 16)
     sOffsets = smem.allocate_tensor(cutlass.Int32, cute.make_layout(blocks * 8), 16)
+    vectors = tuple(
+        smem.allocate_tensor(x.element_type, cute.make_layout(cfg.tile_n if read.along == "n" else 1), 16)
+        for x, read in zip(operands, cfg.reads, strict=True)
+    )
     channels, filters, groups, _ = sizes
     tiles_n = (filters + cfg.tile_n - 1) // cfg.tile_n
     rest, tile = divide(work, tiles_n * groups)
@@ -154,6 +158,8 @@ def patch_conv_kernel(
     rest, tile1 = divide(rest, tiles[1])
     image, tile0 = divide(rest, tiles[0])
     group, tile_n = divide(tile, tiles_n)
+    if cutlass.const_expr(len(operands) > 0):
+        load_vectors(cfg, operands, vectors, (tile_n * cfg.tile_n, group, filters))
     corner = (tile0 * box[0], tile1 * box[1], tile2 * box[2])  # first position of the box
     begin, end = ranges[phase, 0], ranges[phase, cfg.phases]
     for i in cutlass.range(tidx, (end - begin) * 8, cfg.threads, unroll=1):
@@ -216,7 +222,7 @@ def patch_conv_kernel(
     places = cute.make_rmem_tensor(rows * cfg.phases, cutlass.Int64)
     remainders = (ranges[phase, cfg.phases + 1], ranges[phase, cfg.phases + 2])
     find_places(cfg, mY, places, image, corner, remainders, first_row, box, scales)
-    store_sums(cfg, accs, places, operands, mY, (tile_n * cfg.tile_n, group, filters), pairs)
+    store_sums(cfg, accs, places, operands, vectors, mY, (tile_n * cfg.tile_n, group, filters), pairs)
 
 
 @cute.jit
