@@ -16,8 +16,10 @@ from workbench.kernels.static import Many, Static
 
 
 @cute.jit
-def find_spots(cfg: Static, mX: cute.Tensor, rSpots: cute.Tensor, origin: tuple, patch: cutlass.Constexpr):
-    """Find the offsets in one channel of x that this thread copies, -1 where the patch hangs over the input."""
+def find_spots(
+    cfg: Static, mX: cute.Tensor, rSpots: cute.Tensor, rReads: cute.Tensor, origin: tuple, patch: cutlass.Constexpr
+):
+    """Find the offsets in one channel of x that this thread copies, and the bytes: none where there is no input."""
     tidx, _, _ = cute.arch.thread_idx()
     for i in cutlass.range_constexpr(cute.size(rSpots)):
         line, right = divide(tidx + cfg.threads * i, patch[2])
@@ -26,7 +28,8 @@ def find_spots(cfg: Static, mX: cute.Tensor, rSpots: cute.Tensor, origin: tuple,
         inside = (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h < mX.shape[3]) & (w >= 0) & (w < mX.shape[4])
         inside = inside & (down < patch[0])
         offset = cutlass.Int64(d) * mX.stride[2] + cutlass.Int64(h) * mX.stride[3] + cutlass.Int64(w) * mX.stride[4]
-        rSpots[i] = cutlass.select_(inside, offset, cutlass.Int64(-1))
+        rSpots[i] = cutlass.select_(inside, offset, cutlass.Int64(0))
+        rReads[i] = cutlass.select_(inside, cutlass.Int32(4), cutlass.Int32(0))
 
 
 @cute.jit
@@ -37,6 +40,7 @@ def load_stage(
     sX: cute.Tensor,
     sB: cute.Tensor,
     rSpots: cute.Tensor,
+    rReads: cute.Tensor,
     where: tuple,
     filters: tuple,
     stage: cutlass.Int32,
@@ -52,13 +56,13 @@ def load_stage(
     base, first, count = where
     size = patch[0] * patch[1] * patch[2]
     for c in cutlass.range_constexpr(channels):
-        source = base + cutlass.Int64(first + c) * mX.stride[1]
+        source = mX.iterator + base + cutlass.Int64(first + c) * mX.stride[1]
         for i in cutlass.range_constexpr(cute.size(rSpots)):
             spot = tidx + cfg.threads * i
             if spot < size:
-                read = 4 if (rSpots[i] >= 0) & (first + c < count) else 0
+                read = cutlass.select_(first + c < count, rReads[i], cutlass.Int32(0))
                 target = sX.iterator + cute.crd2idx((c * pitch + spot, stage), sX.layout)
-                copy_async(target, mX.iterator + source + rSpots[i], read, 4)
+                copy_async(target, source + rSpots[i], read, 4)
     begin, elements = filters
     for at in cutlass.range(tidx * 4, elements, cfg.threads * 4, unroll=2):
         target = sB.iterator + cute.assume(cute.crd2idx((at, stage), sB.layout), divby=4)
@@ -162,6 +166,7 @@ def patch_conv_kernel(
         load_vectors(cfg, operands, vectors, (tile_n * cfg.tile_n, group, filters))
     corner = (tile0 * box[0], tile1 * box[1], tile2 * box[2])  # first position of the box
     begin, end = ranges[phase, 0], ranges[phase, cfg.phases]
+    bounds = tuple(ranges[phase, e] - begin for e in range(cfg.phases + 1))
     for i in cutlass.range(tidx, (end - begin) * 8, cfg.threads, unroll=1):
         sOffsets[i] = entries[begin * 8 + i, 0]
     if cutlass.const_expr(zeros):
@@ -170,7 +175,8 @@ def patch_conv_kernel(
                 sX[channels_of_stage * pitch + i, stage] = cutlass.Float32(0.0)
     rSpots = cute.make_rmem_tensor((patch[0] * patch[1] * patch[2] + cfg.threads - 1) // cfg.threads, cutlass.Int64)
     origin = tuple(corner[axis] * steps[axis] + low[axis] for axis in range(3))
-    find_spots(cfg, mX, rSpots, origin, patch)
+    rReads = cute.make_rmem_tensor(cute.size(rSpots), cutlass.Int32)
+    find_spots(cfg, mX, rSpots, rReads, origin, patch)
     rows = 2 * cfg.row_blocks
     first_row = tidx // 32 * (16 * cfg.row_blocks) + tidx % 32 // 4
     line, b2 = divide(first_row, box[2])
@@ -190,7 +196,7 @@ def patch_conv_kernel(
         if ahead < chunks:
             where = (base, cutlass.Int32(ahead * channels_of_stage), channels)
             offset = ((ahead * groups * tiles_n + tile) * all_blocks + begin) * (8 * cfg.tile_n)
-            load_stage(cfg, mX, mB, sX, sB, rSpots, where, (offset, elements), cutlass.Int32(ahead), shape)
+            load_stage(cfg, mX, mB, sX, sB, rSpots, rReads, where, (offset, elements), cutlass.Int32(ahead), shape)
         cute.arch.cp_async_commit_group()
     for chunk in range(chunks):
         cute.arch.cp_async_wait_group(cfg.stages - 2)
@@ -200,10 +206,9 @@ def patch_conv_kernel(
         if ahead < chunks:
             where = (base, ahead * channels_of_stage, channels)
             offset = ((ahead * groups * tiles_n + tile) * all_blocks + begin) * (8 * cfg.tile_n)
-            load_stage(cfg, mX, mB, sX, sB, rSpots, where, (offset, elements), ahead % cfg.stages, shape)
+            load_stage(cfg, mX, mB, sX, sB, rSpots, rReads, where, (offset, elements), ahead % cfg.stages, shape)
         cute.arch.cp_async_commit_group()
         for e in cutlass.range_constexpr(cfg.phases):
-            own, next_one = ranges[phase, e] - begin, ranges[phase, e + 1] - begin
             multiply_blocks(
                 cfg,
                 tiled_mma,
@@ -212,8 +217,8 @@ def patch_conv_kernel(
                 sB,
                 sOffsets,
                 first_place,
-                own,
-                next_one,
+                bounds[e],
+                bounds[e + 1],
                 chunk % cfg.stages,
                 box,
                 patch,
