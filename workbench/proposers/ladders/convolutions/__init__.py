@@ -36,6 +36,10 @@ NARROW = 1.1
 # measured over modelled time of cooperative tiles in clusters, relative to others
 # (five convolutions on an H200, 2026-11-22)
 IN_CLUSTERS = 1.15
+# measured over modelled time of whole implicit products, K being taps and channels of a result: 1.1 to 1.2 from K 480
+# on, 2.4 at K 72; of transposed ones with a stride 4.7 to 6, whose results lie apart (twelve convolutions of KernelBench
+# on an H200 and an H100, 2026-11-27)
+MEASURED, SHALLOW_K, APART = 1.1, 60, 5.0
 # the direct sum goes first up to so many channels and products per result: 27 products of 3 channels took 2.99 ms
 # this way, and 3.60 ms as an implicit product (one H200, 2026-11-22); the limits are inferred
 FEW, SHALLOW = 4, 32
@@ -157,6 +161,15 @@ def list_choices(operation: Call, kind: str, size: Size, device_name: str, most:
         if sum(other.plan.tile == choice.plan.tile for other in kept) < 2:
             kept.append(choice)
     return (*_products(kind, size, device_name), *kept)[:most]
+
+
+def _whole_correction(choice: Choice, size: Size) -> float:
+    """Measured over modelled time of all such convolutions of a size, which patches are compared with."""
+    if choice.product is not None:
+        return 1.0
+    if size.transposed and math.prod(size.stride) > 1:
+        return APART
+    return MEASURED + SHALLOW_K / (size.channels // size.groups * math.prod(size.taps))
 
 
 def _correction(plan: Sm90Config | GemmSm90Config) -> float:
@@ -329,6 +342,11 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
             ),
         )
     return tuple(
-        Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds)
+        Rung(
+            settings=choice.settings,
+            title=choice.title,
+            reason=choice.reason,
+            seconds=choice.seconds * _whole_correction(choice, size),
+        )
         for choice in list_choices(operation, kind, size, context.device)
     )
