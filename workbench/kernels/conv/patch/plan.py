@@ -91,7 +91,7 @@ def find_patch(axes, box):
     return tuple((extent - 1) * axis.step + axis.reach + 1 for axis, extent in zip(axes, box, strict=True))
 
 
-def count_tiles(axes, box):
+def count_tiles(axes: list, box: tuple) -> tuple:
     """Return the boxes along each extent."""
     return tuple(-(-axis.places // extent) for axis, extent in zip(axes, box, strict=True))
 
@@ -110,7 +110,8 @@ def list_entries(axes, patch, pitch, channels):
 
     What fills up a block reads a channel of zeros behind the others: infinity times a factor of zero would be NaN.
     """
-    entries, ranges = [], []
+    entries: list[tuple[int, int, int]] = []
+    ranges = []
     taps = [1 + max(tap for phase in axis.phases for tap, _ in phase) for axis in axes]
     for first, second in itertools.product(range(axes[0].scale), range(axes[1].scale)):
         starts = []
@@ -128,11 +129,14 @@ def list_entries(axes, patch, pitch, channels):
     return entries, ranges
 
 
-def plan_patches(extents, taps, channels, how, tile, stages, most_bytes):
+def plan_patches(
+    extents: tuple, taps: tuple, channels: int, how: tuple, tile: tuple, stages: int, most_bytes: int
+) -> PatchPlan | None:
     """Return the plan with the cheapest box for `channels` of a group, or None if no box fits into shared memory.
 
-    `how` as for `plan_patch_axes`; `tile` is (positions, filters, channels of a stage at most). The cost of a box is the multiplications of all tiles, those
-    beyond the outputs included, and the copies of their patches, which take about as long as 50 multiplications each.
+    `how` as for `plan_patch_axes`; `tile` is (positions, filters, channels of a stage at most). The cost of a box is
+    the multiplications of all tiles, those beyond the outputs included, and the copies of their patches, which take
+    about as long as 50 multiplications each.
     """
     axes = plan_patch_axes(extents, taps, how)
     stages = min(stages, -(-channels // tile[2]))

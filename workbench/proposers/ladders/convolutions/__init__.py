@@ -36,9 +36,9 @@ NARROW = 1.1
 # measured over modelled time of cooperative tiles in clusters, relative to others
 # (five convolutions on an H200, 2026-11-22)
 IN_CLUSTERS = 1.15
-# measured over modelled time of whole implicit products, K being taps and channels of a result: 1.1 to 1.2 from K 480
-# on, 2.4 at K 72; of transposed ones with a stride 4.7 to 6, whose results lie apart (twelve convolutions of KernelBench
-# on an H200 and an H100, 2026-11-27)
+# measured over modelled time of implicit products, K being taps and channels of a result: 1.1 to 1.2 from K 480 on,
+# 2.4 at K 72; of transposed ones with a stride 4.7 to 6, whose results lie apart (twelve convolutions of KernelBench on
+# an H200 and an H100, 2026-11-27)
 MEASURED, SHALLOW_K, APART = 1.1, 60, 5.0
 # the direct sum goes first up to so many channels and products per result: 27 products of 3 channels took 2.99 ms
 # this way, and 3.60 ms as an implicit product (one H200, 2026-11-22); the limits are inferred
@@ -163,8 +163,8 @@ def list_choices(operation: Call, kind: str, size: Size, device_name: str, most:
     return (*_products(kind, size, device_name), *kept)[:most]
 
 
-def _whole_correction(choice: Choice, size: Size) -> float:
-    """Measured over modelled time of all such convolutions of a size, which patches are compared with."""
+def correct_whole(choice: Choice, size: Size) -> float:
+    """Measured over modelled time of all such choices for a size; with it they compare with patches."""
     if choice.product is not None:
         return 1.0
     if size.transposed and math.prod(size.stride) > 1:
@@ -346,7 +346,7 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
             settings=choice.settings,
             title=choice.title,
             reason=choice.reason,
-            seconds=choice.seconds * _whole_correction(choice, size),
+            seconds=choice.seconds * correct_whole(choice, size),
         )
         for choice in list_choices(operation, kind, size, context.device)
     )

@@ -90,7 +90,8 @@ def model_patch_time(
     moved = size.images * (size.channels * math.prod(size.extents) + size.filters * math.prod(size.out)) * 4
     memory = moved / (device.copy_bandwidth or device.bandwidth)
     busy = max(tiles / device.sms, 1) * cycles / device.clock_hz
-    return max((busy + memory) * (OVERLAP + FEW_WARPS / min(resident * warps, 16)), memory)
+    seconds: float = max((busy + memory) * (OVERLAP + FEW_WARPS / min(resident * warps, 16)), memory)
+    return seconds
 
 
 def list_patch_choices(
