@@ -36,34 +36,33 @@ def find_places(
 
 
 @cute.jit
-def load_vectors(cfg: Static, operands: Many, vectors: Many, where: tuple):
+def load_vectors(cfg: Static, operands: Many, sources: Many, where: tuple):
     """Copy what the epilogue reads along the filters to shared memory, where a wait for it is short."""
     tidx, _, _ = cute.arch.thread_idx()
     first, group, filters = where
-    for x, vector, read in zip(operands, vectors, cfg.reads, strict=True):
+    for x, source, read in zip(operands, sources, cfg.reads, strict=True):
         if cutlass.const_expr(read.along == "n"):
             for own in cutlass.range(tidx, cutlass.min(filters - first, cfg.tile_n), cfg.threads, unroll=1):
-                vector[own] = x[group * filters + first + own]
+                source[own] = x[group * filters + first + own]
 
 
 @cute.jit
 def load_fragments(
     cfg: Static,
-    operands: Many,
-    vectors: Many,
+    sources: Many,
     fragments: Many,
     places: cute.Tensor,
     own: cutlass.Int32,
     shift: cutlass.Int64,
 ):
     """Load the epilogue operands of one channel; tensors of y's shape are read at the offsets of y."""
-    for x, vector, fragment, read in zip(operands, vectors, fragments, cfg.reads, strict=True):
+    for source, fragment, read in zip(sources, fragments, cfg.reads, strict=True):
         if cutlass.const_expr(read.along == "n"):
-            fragment[0] = vector[own]
+            fragment[0] = source[own]
         else:
             for i in cutlass.range_constexpr(cute.size(places)):
                 if places[i] >= 0:
-                    fragment[i] = cute.make_tensor(x.iterator + places[i] + shift, cute.make_layout(1))[0]
+                    fragment[i] = cute.make_tensor(source.iterator + places[i] + shift, cute.make_layout(1))[0]
 
 
 @cute.jit
@@ -71,8 +70,7 @@ def store_sums(
     cfg: Static,
     accs: tuple,
     places: cute.Tensor,
-    operands: Many,
-    vectors: Many,
+    sources: Many,
     mY: cute.Tensor,
     where: tuple,
     pairs: cutlass.Constexpr,
@@ -81,8 +79,8 @@ def store_sums(
     tidx, _, _ = cute.arch.thread_idx()
     first, group, filters = where
     fragments = tuple(
-        cute.make_rmem_tensor(1 if read.along == "n" else cute.size(places), x.element_type)
-        for x, read in zip(operands, cfg.reads, strict=True)
+        cute.make_rmem_tensor(1 if read.along == "n" else cute.size(places), source.element_type)
+        for source, read in zip(sources, cfg.reads, strict=True)
     )
     for fragment in fragments:
         fragment.fill(0.0)
@@ -91,8 +89,8 @@ def store_sums(
         own = column // 2 * 8 + tidx % 4 * 2 + column % 2
         if first + own < filters:
             shift = cutlass.Int64(group * filters + first + own) * mY.stride[1]
-            if cutlass.const_expr(len(operands) > 0):
-                load_fragments(cfg, operands, vectors, fragments, places, own, shift)
+            if cutlass.const_expr(len(sources) > 0):
+                load_fragments(cfg, sources, fragments, places, own, shift)
             for i in cutlass.range_constexpr(cute.size(places)):
                 row, e = i // cfg.phases, i % cfg.phases
                 total = accs[e][column % 2 + row % 2 * 2, row // 2, column // 2]

@@ -75,13 +75,11 @@ def patch_conv_kernel(
     work, _, _ = cute.arch.block_idx()
     box, patch, pitch, channels_of_stage, zeros, stages = shape
     smem = cutlass.memory.SmemAllocator()
-    layout_x = cute.make_layout(((channels_of_stage + zeros) * pitch, stages))
-    layout_b = cute.make_layout((blocks * 8 * cfg.tile_n, stages))
-    sX = smem.allocate_tensor(cutlass.Float32, layout_x, 16)
-    sB = smem.allocate_tensor(cutlass.Float32, layout_b, 16)
+    sX = smem.allocate_tensor(cutlass.Float32, cute.make_layout(((channels_of_stage + zeros) * pitch, stages)), 16)
+    sB = smem.allocate_tensor(cutlass.Float32, cute.make_layout((blocks * 8 * cfg.tile_n, stages)), 16)
     sOffsets = smem.allocate_tensor(cutlass.Int32, cute.make_layout(blocks * 8), 16)
-    vectors = tuple(
-        smem.allocate_tensor(x.element_type, cute.make_layout(cfg.tile_n if read.along == "n" else 1), 16)
+    sources = tuple(
+        smem.allocate_tensor(x.element_type, cute.make_layout(cfg.tile_n), 16) if read.along == "n" else x
         for x, read in zip(operands, cfg.reads, strict=True)
     )
     channels, filters, groups, _ = sizes
@@ -90,7 +88,7 @@ def patch_conv_kernel(
     group, tile_n = divide(tile, tiles_n)
     own_filters = (tile_n * cfg.tile_n, group, filters)
     if cutlass.const_expr(len(operands) > 0):
-        load_vectors(cfg, operands, vectors, own_filters)
+        load_vectors(cfg, operands, sources, own_filters)
     corner = tuple(place[axis] * box[axis] for axis in range(3))  # first position of the box
     begin, end = ranges[phase, 0], ranges[phase, cfg.phases]
     bounds = tuple(ranges[phase, e] - begin for e in range(cfg.phases + 1))
@@ -105,8 +103,6 @@ def patch_conv_kernel(
     first_place = (b0 * steps[0] * patch[1] + b1 * steps[1]) * patch[2] + b2 * steps[2]
     shape_c = tiled_mma.partition_shape_C((16 * cfg.row_blocks, cfg.tile_n))
     accs = tuple(cute.make_rmem_tensor(shape_c, cutlass.Float32) for _ in range(cfg.phases))
-    for acc in accs:
-        acc.fill(0.0)
     base = cutlass.Int64(image) * mX.stride[0] + cutlass.Int64(group * channels) * mX.stride[1]
     depth = cutlass.Int64(entries.shape[0]) * cfg.tile_n  # elements of B for a tile of filters and a stage
     factors = (tile * depth + begin * (8 * cfg.tile_n), tiles_n * groups * depth)
@@ -130,7 +126,7 @@ def patch_conv_kernel(
     places = cute.make_rmem_tensor(2 * cfg.row_blocks * cfg.phases, cutlass.Int64)
     remainders = (ranges[phase, cfg.phases + 1], ranges[phase, cfg.phases + 2])
     find_places(cfg, mY, places, image, corner, remainders, first_row, box, scales)
-    store_sums(cfg, accs, places, operands, vectors, mY, own_filters, pairs)
+    store_sums(cfg, accs, places, sources, mY, own_filters, pairs)
 
 
 @cute.jit

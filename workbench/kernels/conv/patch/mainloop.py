@@ -136,6 +136,8 @@ def multiply_channels(
     rSpots, rReads = spots
     base, channels = inputs
     offset, step = filters
+    for acc in accs:
+        acc.fill(0.0)
     elements = bounds[cfg.phases] * (8 * cfg.tile_n)
     chunks = (channels + channels_of_stage - 1) // channels_of_stage
     for ahead in cutlass.range_constexpr(cfg.stages - 1):

@@ -248,6 +248,8 @@ def _patch_rungs(context: Context) -> tuple[Rung, ...]:
     size, operation = size_of(context), context.found.operation
     if size is None or context.precision != "tf32" or dict(operation.named).get("groups") == "channels":
         return ()
+    if math.prod(size.taps) == 1:  # a product, which needs no patch
+        return ()
     return tuple(
         Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds)
         for choice in list_patch_choices(operation, context.arch, size, context.device)
