@@ -18,6 +18,7 @@ from workbench.language import Binding, check, format_program, parse
 
 GOLDEN = Path(__file__).parent / "golden"
 HOPPER = ".arch(sm_90a) .mma(tf32) .schedule(cooperative)"
+PATCH = ".mma(tf32) .schedule(patch)"
 STRICT = ".arch(sm_90a) .mma(tf32x3)"
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
 
@@ -98,6 +99,14 @@ def text_of(transposed: bool, settings: dict[str, Any]) -> str:
         (f"conv(x, w) {STRICT} .schedule(cooperative) .tile(128, 64, 64)", "tile", "channels 16, 32"),
         ("conv(x, w) .arch(sm_90a) .mma(e4m3) .schedule(cooperative)", "mma", "tf32, bf16, f16, tf32x3"),
         ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(both)", "schedule", "cooperative, pingpong"),
+        ("conv(x, w) .mma(bf16) .schedule(patch)", "mma", "tf32"),
+        (f"conv(x, w, groups=channels) {PATCH}", "groups", ".rows(8)"),
+        (f"conv(x, w) {PATCH} .tile(128, 24, 8)", "tile", "filters a multiple of 16"),
+        (f"conv(x, w) {PATCH} .tile(256, 128, 8)", "tile", "128 sums of a thread"),
+        (f"convtranspose(x, w, stride=(1, 4)) {PATCH} .tile(128, 64, 8)", "tile", "of all outputs of its positions"),
+        (f"conv(x, w) {PATCH} .tile(64, 32, 8) .threads(256)", "threads", "at most twice m"),
+        (f"conv(x, w) {PATCH} .stages(1)", "stages", "2 to 8"),
+        (f"conv(x, w) {PATCH} .cluster(2)", "cluster", "leave it out"),
     ],
 )
 def test_rejections_name_field_and_legal_values(text: str, field: str, legal: str) -> None:
@@ -251,6 +260,59 @@ def test_places_that_no_tap_reaches_are_zero_beside_an_infinity() -> None:
     assert torch.equal(got, reference(x, w, True, stride=2).half())
 
 
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("how", "shape", "filters", "transposed", "settings"),
+    [
+        (
+            ".arch(sm_90a) .tile(64, 32, 8) .stages(2)",
+            (2, 20, 3, 4, 5),
+            (20, 11, 3, 3, 3),
+            True,
+            {"stride": 2, "padding": 1, "output_padding": 1},
+        ),
+        (
+            ".arch(sm_80) .tile(64, 16, 8) .threads(64)",
+            (1, 20, 4, 9),
+            (20, 6, 2, 4),
+            True,
+            {"stride": (2, 3), "padding": (1, 2), "dilation": (2, 1), "groups": 2},
+        ),
+        (
+            ".arch(sm_90a) .tile(256, 32, 4) .threads(256)",
+            (2, 6, 9, 23),
+            (34, 3, 3, 2),
+            False,
+            {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2},
+        ),
+        (".arch(sm_80) .tile(128, 48, 16) .stages(4)", (3, 70, 19), (40, 70, 4), False, {"padding": 2}),
+        (".arch(sm_90a) .tile(32, 16, 4) .threads(64)", (1, 3, 5, 6, 7), (5, 3, 2, 3, 4), False, {"stride": 3}),
+        (".arch(sm_80) .tile(64, 64, 8)", (2, 9, 6, 7), (9, 40, 1, 1), True, {"stride": 2, "output_padding": (1, 0)}),
+        (".arch(sm_90a)", (2, 1, 12, 31), (1, 8, 5, 3), True, {"dilation": (3, 1), "padding": 2}),
+    ],
+)
+def test_products_from_patches_are_exact(
+    how: str, shape: tuple[int, ...], filters: tuple[int, ...], transposed: bool, settings: dict[str, Any]
+) -> None:
+    x, w = integers(shape, torch.float32, 1), integers(filters, torch.float32, 2)
+    bias = integers((filters[1] * settings.get("groups", 1) if transposed else filters[0],), torch.float32, 3)
+    got = convolved(
+        text_of(transposed, settings),
+        f"{PATCH} {how}",
+        (x, w, bias),
+        epilogue=">> bias() >> relu()",
+        arch="sm_80" if "sm_80" in how else "sm_90a",
+    )
+    assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings)).float())
+
+
+def test_an_infinity_stays_where_its_taps_are_though_blocks_are_filled_up() -> None:
+    x, w = integers((1, 3, 5, 5), torch.float32, 1), integers((4, 3, 3, 3), torch.float32, 2).abs() + 1
+    x[0, :, 2, 2] = float("inf")
+    got = convolved("conv(x, w, padding=2)", f"{PATCH} .tile(64, 16, 4)", (x, w), arch="sm_80")
+    assert torch.equal(got, reference(x, w, False, padding=2).float())
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("how", "shape", "filters", "transposed", "settings", "dtype"),
@@ -313,8 +375,8 @@ def test_a_group_for_each_channel() -> None:
     assert torch.equal(got, reference(x, w, False, groups=5).float())
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("how", [f"{HOPPER} .tile(64, 16, 16)", ".rows(2)"])
+@pytest.mark.few(2)
+@pytest.mark.parametrize("how", [f"{PATCH} .arch(sm_90a) .tile(64, 16, 4)", f"{HOPPER} .tile(64, 16, 16)", ".rows(2)"])
 def test_inputs_with_other_strides_and_epilogues(how: str) -> None:
     x = integers((2, 6, 5, 4), torch.float32, 1).contiguous(memory_format=torch.channels_last)[:, ::2]
     w, bias = integers((9, 3, 2, 2), torch.float32, 2), integers((9,), torch.float32, 3)
@@ -328,10 +390,11 @@ EPILOGUE = (
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("how", "transposed", "filters", "settings"),
     [
+        (f"{PATCH} .arch(sm_90a) .tile(64, 16, 4)", True, (6, 12, 2, 2), {"stride": 2}),
         ("", False, (12, 6, 3, 3), {"padding": 1}),
         ("", True, (6, 12, 2, 3), {"stride": 2}),
         (".rows(4) .filters(2)", False, (12, 6, 3, 2), {"stride": (2, 1)}),

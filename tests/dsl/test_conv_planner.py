@@ -11,10 +11,14 @@ import pytest
 from workbench import problems
 from workbench.codegen import compile_program
 from workbench.executors.inspector import WorkerInspector
-from workbench.language import Call, Program, Stage, format_program
+from workbench.language import Binding, Call, Program, Stage, check, format_program
+from workbench.language.ir import Operand
+from workbench.language.limits import check_limits
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
-from workbench.proposers.ladders.convolutions import Size, list_choices
+from workbench.proposers.ladders.base import put
+from workbench.proposers.ladders.convolutions import Size, correct_whole, list_choices
+from workbench.proposers.ladders.convolutions.patches import list_patch_choices
 from workbench.proposers.planner import Planner
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.rung_programs import write_program
@@ -172,6 +176,47 @@ def test_the_first_rung_fits_the_size() -> None:
     assert first(
         images=256, channels=3, filters=96, extents=(224, 224), out=(55, 55), taps=(11, 11), stride=(4, 4)
     ).unfold
+
+
+@pytest.mark.parametrize(
+    ("operation", "size", "first"),
+    [
+        ("conv", {"images": 128, "channels": 3, "filters": 16, "extents": (16, 64, 64), "out": (14, 62, 62)}, True),
+        ("conv", {"images": 128, "channels": 8, "filters": 64, "extents": (256, 256), "out": (254, 254)}, True),
+        ("convtranspose", {"images": 128, "channels": 64, "filters": 64, "extents": (32, 32), "out": (63, 63)}, True),
+        ("conv", {"images": 128, "channels": 64, "filters": 64, "extents": (256, 256), "out": (254, 254)}, False),
+    ],
+)
+def test_patches_come_first_for_few_channels_and_for_transposed_ones_with_a_stride(
+    operation: str, size: dict[str, Any], first: bool
+) -> None:
+    transposed = operation == "convtranspose"
+    axes = len(size["extents"])
+    whole = Size(**size, taps=(3,) * axes, stride=(2 if transposed else 1,) * axes, transposed=transposed)
+    named = (("stride", 2), ("padding", 1)) if transposed else ()
+    call = Call(name=operation, positional=("x", "w"), named=named)
+    patches = list_patch_choices(call, "sm_90a", whole, "H200")
+    implicit = list_choices(call, "tf32", whole, "H200")[0]
+    assert (patches[0].seconds < implicit.seconds * correct_whole(implicit, whole)) == first
+    assert [choice.seconds for choice in patches] == sorted(choice.seconds for choice in patches)
+    for choice in patches:
+        program = Program(stages=(Stage(operation=call, settings=(put("arch", "sm_90a"), *choice.settings)),))
+        binding = Binding(
+            init_source="",
+            forward_arguments=("x", "w"),
+            tensors=(
+                ("x", Operand(shape=(whole.images, whole.channels, *whole.extents), dtype="float32")),
+                ("w", Operand(shape=(whole.filters, whole.channels, *whole.taps), dtype="float32")),
+            ),
+        )
+        assert not check(program) and not check_limits(program, binding)
+
+
+def test_patches_come_first_in_the_ladder_of_a_transposed_convolution_with_a_stride() -> None:
+    for arch in ("sm_90a", "sm_80"):
+        ask = asked("c = nn.ConvTranspose2d(channels, filters, 3, stride=2)", "self.c(x)", arch=arch)
+        proposal = next(item for item in Planner().propose(ask) if isinstance(item, Proposal))
+        assert proposal.candidate.program is not None and ".schedule(patch)" in proposal.candidate.program
 
 
 @pytest.mark.slow

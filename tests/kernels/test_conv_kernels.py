@@ -1,5 +1,6 @@
 """Convolution kernels, run directly from the library on the emulator; small integers, so all sums are exact."""
 
+import dataclasses
 from collections.abc import Callable
 
 import cutlass
@@ -7,8 +8,10 @@ import pytest
 import torch
 
 from workbench.emulator import emulated
-from workbench.kernels.conv.config import ConvConfig, DirectConfig, Sm80Config, Sm90Config
+from workbench.kernels.conv.config import ConvConfig, DirectConfig, PatchConfig, Sm80Config, Sm90Config
 from workbench.kernels.conv.host import direct_convolution, implicit_gemm_convolution
+from workbench.kernels.conv.patch.host import patch_convolution
+from workbench.kernels.conv.patch.plan import plan_patches
 from workbench.kernels.operands import Read
 
 NAMES = {name: name for name in ("x", "w", "bias", "residual")}
@@ -174,3 +177,28 @@ def test_epilogues_are_hooks() -> None:
         )
     wanted = torch.nn.functional.conv2d(x.double(), w.double(), bias.double()) + residual
     assert all(torch.equal(got, wanted.half()) for got in results)
+
+
+def test_patches_are_planned_within_shared_memory_and_lose_no_tap() -> None:
+    how = (2, 1, 1, 1, True)  # stride, padding, dilation, output padding, transposed
+    plan = plan_patches((9, 11), (3, 3), 20, how, (64, 32, 8), 3, 232_448)
+    assert plan is not None and plan.shared_bytes <= 232_448 and plan.box[0] * plan.box[1] * plan.box[2] == 64
+    assert [axis.outputs for axis in plan.axes] == [1, 18, 22] and plan.stages == 3 and plan.channels == 8
+    taps = [tap for _, tap, channel in plan.entries if channel == 0 and tap >= 0]
+    assert sorted(taps) == list(range(9))  # each tap of a phase once: no inserted zero is multiplied
+    assert plan_patches((9, 11), (3, 3), 20, how, (64, 32, 8), 3, 20_000) is None
+
+
+def test_a_convolution_by_patches_is_exact_and_says_what_does_not_fit() -> None:
+    cfg = PatchConfig(
+        padding=1, tile_m=64, tile_n=16, tile_k=8, stages=2, threads=128, smem_bytes=166_912, result="bf16"
+    )
+    x, w = integers((2, 11, 6, 9), torch.float32, 1), integers((20, 11, 3, 3), torch.float32, 2)
+    with emulated(arch="sm_80", device="H200") as emulation:
+        got = patch_convolution(cfg, NAMES, x, w, ())
+    assert not [finding for finding in emulation.findings if finding.severity == "error"]
+    assert torch.equal(got, reference(cfg, x, w, 1).bfloat16())
+    with pytest.raises(ValueError, match="shared memory"):
+        patch_convolution(dataclasses.replace(cfg, smem_bytes=1024), NAMES, x, w, ())
+    with pytest.raises(ValueError, match="do not fit into an input"):
+        patch_convolution(cfg, NAMES, x[:, :, :1, :1], integers((20, 11, 4, 4), torch.float32, 2), ())

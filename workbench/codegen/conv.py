@@ -11,7 +11,7 @@ from workbench.codegen.launch import Hook, Launch
 from workbench.kernels.conv.config import ConvConfig
 from workbench.kernels.operands import Read
 from workbench.language.ir import Binding, Stage, setting
-from workbench.language.operations.conv.configs import as_gemm, direct_config, sm80_config, sm90_config
+from workbench.language.operations.conv.configs import as_gemm, direct_config, patch_config, sm80_config, sm90_config
 from workbench.language.operations.epilogue import chain_of
 
 HOST = "workbench.kernels.conv.host"
@@ -30,6 +30,9 @@ def lower_conv(stage: Stage, binding: Binding) -> Launch:
         config = direct_config(stage)
         hook = elements_hook(stage) if config.rows is not None else coordinates_hook(stage)
         return _launch(f"{HOST}:direct_convolution", config, hook, binding)
+    if setting(stage, "schedule") == "patch":
+        entry = "workbench.kernels.conv.patch.host:patch_convolution"
+        return _launch(entry, patch_config(stage), fragments_hook(stage), binding)
     gemm_config = sm80_config(stage) if setting(stage, "schedule") is None else sm90_config(stage)
     return _launch(f"{HOST}:implicit_gemm_convolution", gemm_config, fragments_hook(stage), binding)
 

@@ -10,7 +10,7 @@ from workbench.kernels.gemm.sm90.config import GemmSm90Config, stage_bytes
 from workbench.language.ir import Call, Program, Stage, number, setting
 from workbench.language.operation import Operation
 from workbench.language.operations import epilogue
-from workbench.language.operations.conv.configs import as_gemm, sm80_config, sm90_config
+from workbench.language.operations.conv.configs import as_gemm, patch_config, sm80_config, sm90_config
 from workbench.language.operations.gemm.sm90 import config_of
 from workbench.language.operations.graphs import aggregate
 from workbench.language.operations.graphs.attention import sddmm_config, softmax_config
@@ -134,6 +134,14 @@ def _gemm(stage: Stage) -> Cost:
 def _convolution(stage: Stage) -> Cost:
     if setting(stage, "product") is not None:
         return cost_of(as_gemm(stage))
+    if setting(stage, "schedule") == "patch":
+        patch = patch_config(stage)
+        return Cost(
+            threads=patch.threads,
+            stages=patch.stages,
+            accumulators=patch.accumulators,
+            registers=min(255, patch.accumulators + OTHER_REGISTERS),
+        )
     if setting(stage, "schedule") is None:
         sm80 = sm80_config(stage)
         accumulators = sm80.tile_m * sm80.tile_n // 128

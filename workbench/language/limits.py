@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from workbench.kernels.conv.patch.plan import plan_patches
 from workbench.kernels.gemm.sm90.config import STORED
 from workbench.language import ranks
 from workbench.language.expressions import axes
@@ -18,6 +19,7 @@ from workbench.language.expressions.reduction_passes import plan
 from workbench.language.ir import Binding, Operand, Program, Rejection, Stage, number, setting
 from workbench.language.operation import SHARED_BYTES, WARPS
 from workbench.language.operations import bulk_copy, rowwise
+from workbench.language.operations.conv.configs import patch_config
 from workbench.language.parser import format_value
 from workbench.language.registry import OPERATIONS
 
@@ -60,6 +62,7 @@ def check_limits(program: Program, binding: Binding) -> tuple[Rejection, ...]:
             *_check_kept(stage, known),
             *_strip(stage, known),
             *_check_written_out(stage, known),
+            *_patch(stage, known),
         ]
         if stage.result is not None:
             shape = _result(stage, known)
@@ -209,6 +212,21 @@ def _check_written_out(stage: Stage, known: Mapping[str, Operand]) -> list[Rejec
             legal=f"rows * filters at most {WRITTEN_MOST // taps}" if taps <= WRITTEN_MOST else "without rows",
         )
     ]
+
+
+def _patch(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    """Patches of a convolution's input that do not fit into shared memory with the filters of their channels."""
+    x, w = _first(stage, known), _first(stage, known, 1)
+    if setting(stage, "schedule") != "patch" or x is None or w is None or len(x.shape) != len(w.shape):
+        return []
+    cfg = patch_config(stage)
+    how = (cfg.stride, cfg.padding, cfg.dilation, cfg.output_padding, cfg.transposed)
+    extents, channels = x.shape[2:], x.shape[1] // cfg.groups
+    if plan_patches(extents, w.shape[2:], channels, how, cfg.tile, cfg.stages, cfg.smem_bytes) is not None:
+        return []
+    value = ", ".join(map(str, cfg.tile))
+    reason = f"{cfg.stages} stages of its patches do not fit into {cfg.smem_bytes} bytes of shared memory"
+    return [Rejection(field="tile", value=value, reason=reason, legal="a smaller tile, or fewer stages")]
 
 
 def _result(stage: Stage, known: Mapping[str, Operand]) -> tuple[int, ...] | None:

@@ -56,6 +56,51 @@ class DirectConfig(ConvConfig):
 
 
 @record
+class PatchConfig(ConvConfig):
+    """mma.sync on TF32 over patches of the input in shared memory; each warp has positions of its own."""
+
+    CONSTANTS: ClassVar[dict[str, str]] = {
+        **ConvConfig.CONSTANTS,
+        "tile_m": "output positions of a tile",
+        "tile_n": "filters of a tile",
+        "tile_k": "input channels of one stage, at most",
+        "stages": "groups of channels in shared memory: one is multiplied while the others arrive",
+        "threads": "threads of a CTA",
+        "phases": "outputs of a position along the last extent",
+        "row_blocks": "fragments of sixteen positions of a warp",
+        "smem_bytes": "shared memory that a CTA may take",
+    }
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
+    threads: int
+    smem_bytes: int
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """(output positions, filters, input channels) of a tile."""
+        return self.tile_m, self.tile_n, self.tile_k
+
+    @property
+    def phases(self) -> int:
+        """Outputs of a position along the last extent: the stride of a transposed convolution."""
+        last = self.stride if isinstance(self.stride, int) else self.stride[-1]
+        return last if self.transposed else 1
+
+    @property
+    def row_blocks(self) -> int:
+        """Fragments of sixteen positions that each warp multiplies."""
+        return self.tile_m // (self.threads // 2)
+
+    @property
+    def accumulators(self) -> int:
+        """Sums of a thread."""
+        return self.tile_m * self.tile_n * self.phases // self.threads
+
+
+@record
 class ImplicitGemmConfig(ConvConfig):
     """An implicit GEMM: m is output positions, n is filters, k is taps and input channels."""
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import cutlass
 import torch
 
+from workbench.kernels.conv.patch.plan import expand_setting
 from workbench.kernels.static import Static
 
 
@@ -45,14 +46,6 @@ class Geometry(NamedTuple):
     activation_sizes: tuple  # channels of a block of groups, columns of A for it, blocks
     filter_sizes: tuple  # columns of B for a tap, channels and filters of a block of groups
     gemm_sizes: tuple  # columns for a tap, filters of a block, blocks
-
-
-def expand_setting(values, space, fill):
-    """Expand a setting of the last `space` extents to three, `fill` in front. Raises TypeError for another length."""
-    values = (values,) * space if isinstance(values, int) else values
-    if len(values) != space:
-        raise TypeError(f"a setting of {len(values)} dimensions, {values}, for an input of {space}")
-    return (fill,) * (3 - space) + tuple(values)
 
 
 def int32s(*values):

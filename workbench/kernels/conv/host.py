@@ -10,8 +10,9 @@ import torch
 from cutlass import utils
 
 from workbench.kernels.conv.direct import direct_conv
-from workbench.kernels.conv.geometry import expand_setting, int32s, plan_geometry
+from workbench.kernels.conv.geometry import int32s, plan_geometry
 from workbench.kernels.conv.layout_transforms import pack_activations, pack_filters
+from workbench.kernels.conv.patch.plan import expand_setting
 from workbench.kernels.conv.sliding_window import sliding_conv
 from workbench.kernels.conv.sm80 import conv_sm80
 from workbench.kernels.conv.sm90 import conv_sm90

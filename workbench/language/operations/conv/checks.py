@@ -6,7 +6,7 @@ from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import reject_settings
 from workbench.language.operations.conv import epilogue
 from workbench.language.operations.conv.configs import arguments_of, as_gemm
-from workbench.language.operations.conv.tensor_core_checks import check_sm80, check_sm90
+from workbench.language.operations.conv.tensor_core_checks import check_patch, check_sm80, check_sm90
 from workbench.language.operations.gemm import checks as gemm_checks
 
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
@@ -22,6 +22,9 @@ def check(stage: Stage) -> list[Rejection]:
         return found + _check_product(stage)
     legal = "leave it out, or add .product() where filters have one tap"
     found += reject_settings(stage, ONLY_GEMM, "only a product has it", legal)
+    if setting(stage, "schedule") == "patch":
+        found += reject_settings(stage, ("rows", "filters", "cluster", "unfold"), "each warp has positions of its own")
+        return found + check_patch(stage)
     if setting(stage, "schedule") is not None:
         found += reject_settings(stage, ONLY_DIRECT, "a schedule says which thread computes what")
         return found + check_sm90(stage)

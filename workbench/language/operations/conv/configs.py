@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypedDict
 
-from workbench.kernels.conv.config import BYTES, DirectConfig, Extents, Sm80Config, Sm90Config
+from workbench.kernels.conv.config import BYTES, DirectConfig, Extents, PatchConfig, Sm80Config, Sm90Config
 from workbench.kernels.operands import Read
 from workbench.language.ir import Call, Stage, number, setting
 from workbench.language.operation import SHARED_BYTES
@@ -64,6 +64,20 @@ def sm80_config(stage: Stage) -> Sm80Config:
     tile_m, tile_n, tile_k = _tile(stage, (128, 64, 64 // BYTES[mma]))
     stages = number(stage, "stages", STAGES)
     return Sm80Config(**_common(stage), mma=mma, tile_m=tile_m, tile_n=tile_n, tile_k=tile_k, stages=stages)
+
+
+def patch_config(stage: Stage) -> PatchConfig:
+    """The configuration of a stage with schedule(patch)."""
+    tile_m, tile_n, tile_k = _tile(stage, (128, 64, 8))
+    return PatchConfig(
+        **_common(stage),
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=tile_k,
+        stages=number(stage, "stages", STAGES),
+        threads=number(stage, "threads", 128),
+        smem_bytes=SHARED_BYTES[str(setting(stage, "arch", "sm_80"))],
+    )
 
 
 def sm90_config(stage: Stage) -> Sm90Config:

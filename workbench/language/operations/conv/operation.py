@@ -21,7 +21,13 @@ SETTINGS = (
         closed=False,
         meaning="{values} tiles of the input and of the filters in shared memory at once",
     ),
-    Setting(name="schedule", values=("cooperative", "pingpong"), closed=False),
+    Setting(
+        name="schedule",
+        values=("cooperative", "pingpong", "patch"),
+        closed=False,
+        meaning="{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), "
+        "and a further one loads; or each warp gathers from a patch of the input in shared memory (patch)",
+    ),
     Setting(
         name="cluster",
         values=(2,),

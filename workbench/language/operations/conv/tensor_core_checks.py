@@ -7,12 +7,13 @@ import dataclasses
 from workbench.kernels.conv.config import BYTES, Sm90Config
 from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import SHARED_BYTES
-from workbench.language.operations.conv.configs import STAGES, most_stages, sm80_config, sm90_config
+from workbench.language.operations.conv.configs import STAGES, most_stages, patch_config, sm80_config, sm90_config
 from workbench.language.operations.gemm.sm90 import check_schedule
 
 SM80_KINDS = ("f16", "bf16", "tf32")
 SM80_TILES = tuple((m, n, k) for m in (64, 128) for n in (32, 64, 128) for k in (16, 32, 64))
 SM90_KINDS = ("tf32", "bf16", "f16", "tf32x3")
+PATCH_HEIGHTS = (32, 64, 128, 256)
 HEIGHTS = {"cooperative": (64, 128, 256), "pingpong": (64, 128)}
 ACCUMULATORS = 128 * 128  # float32 of one warpgroup that fit beside everything else: 128 a thread
 FEW_CHANNELS = "a filter of one channel leaves a tensor core nothing to sum up"
@@ -45,6 +46,42 @@ def check_sm80(stage: Stage) -> list[Rejection]:
         reason, legal = f"needs {need} bytes of shared memory", f"fewer, or a smaller tile: {most} bytes"
         return [Rejection(field="stages", value=str(stages), reason=reason, legal=legal)]
     return []
+
+
+def check_patch(stage: Stage) -> list[Rejection]:
+    """Rejections of a convolution by patches."""
+    kind, tile, stages = setting(stage, "mma"), setting(stage, "tile"), setting(stage, "stages", STAGES)
+    if kind != "tf32":
+        reason = "fragments are gathered from float32, one element at a time"
+        return [Rejection(field="mma", value=str(kind), reason=reason, legal="tf32")]
+    if dict(stage.operation.named).get("groups", 1) == "channels":
+        legal = "leave schedule and mma out, and add .rows(8)"
+        return [Rejection(field="groups", value="channels", reason=FEW_CHANNELS, legal=legal)]
+    if tile is not None and not _is_patch_tile(tile):
+        value = ", ".join(map(str, tile)) if isinstance(tile, tuple) else str(tile)
+        reason = "three extents: output positions, filters, input channels, in whole fragments"
+        legal = f"positions {', '.join(map(str, PATCH_HEIGHTS))}; filters a multiple of 16 up to 128; channels 4 to 32"
+        return [Rejection(field="tile", value=value, reason=reason, legal=legal)]
+    if not isinstance(stages, int) or not 2 <= stages <= 8:
+        reason = "groups of channels that are in shared memory at once"
+        return [Rejection(field="stages", value=str(stages), reason=reason, legal="2 to 8")]
+    threads = setting(stage, "threads", 128)
+    if threads not in (64, 128, 256) or patch_config(stage).row_blocks < 1:
+        reason = "each warp has 16 positions or more"
+        return [Rejection(field="threads", value=str(threads), reason=reason, legal="64, 128, 256, at most twice m")]
+    if patch_config(stage).accumulators > 128:
+        reason = f"each thread would hold {patch_config(stage).accumulators} accumulators, more than its registers take"
+        value = f"{', '.join(map(str, patch_config(stage).tile))}"
+        legal = "fewer positions or filters, or more threads: 128 sums of a thread, of all outputs of its positions"
+        return [Rejection(field="tile", value=value, reason=reason, legal=legal)]
+    return []
+
+
+def _is_patch_tile(tile: object) -> bool:
+    if not isinstance(tile, tuple) or len(tile) != 3:
+        return False
+    m, n, k = tile
+    return m in PATCH_HEIGHTS and n in range(16, 129, 16) and k in range(4, 33)
 
 
 def check_sm90(stage: Stage) -> list[Rejection]:

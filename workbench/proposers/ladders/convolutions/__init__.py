@@ -16,6 +16,8 @@ from workbench.language import Call, Program, Stage, check
 from workbench.language.operations.conv.configs import sm90_config
 from workbench.proposers.ladders import gemm_hopper, gemm_size
 from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.proposers.ladders.convolutions.patches import list_patch_choices
+from workbench.proposers.ladders.convolutions.size import Size, size_of
 from workbench.proposers.ladders.gemm_hopper import EXACT, IN_PARTS
 from workbench.proposers.ladders.gemm_hopper_model import MMA_FLOPS_PER_CYCLE
 from workbench.records import record
@@ -34,26 +36,15 @@ NARROW = 1.1
 # measured over modelled time of cooperative tiles in clusters, relative to others
 # (five convolutions on an H200, 2026-11-22)
 IN_CLUSTERS = 1.15
+# measured over modelled time of implicit products, K being taps and channels of a result: 1.1 to 1.2 from K 480 on,
+# 2.4 at K 72; of transposed ones with a stride 4.7 to 6, whose results lie apart (twelve convolutions of KernelBench on
+# an H200 and an H100, 2026-11-27)
+MEASURED, SHALLOW_K, APART = 1.1, 60, 5.0
 # the direct sum goes first up to so many channels and products per result: 27 products of 3 channels took 2.99 ms
 # this way, and 3.60 ms as an implicit product (one H200, 2026-11-22); the limits are inferred
 FEW, SHALLOW = 4, 32
 WIDTHS = (128, 256, 192, 96, 64, 48, 32, 16)  # filters of a tile
 MOST_TAPS = 25  # taps of a filter plane that sliding sums can keep in registers
-
-
-@record
-class Size:
-    """One convolution: extents of the input and of the result, taps and stride of the filter along each axis."""
-
-    images: int
-    channels: int
-    filters: int
-    extents: tuple[int, ...]
-    out: tuple[int, ...]
-    taps: tuple[int, ...]
-    stride: tuple[int, ...]
-    groups: int = 1
-    transposed: bool = False
 
 
 @record
@@ -172,6 +163,15 @@ def list_choices(operation: Call, kind: str, size: Size, device_name: str, most:
     return (*_products(kind, size, device_name), *kept)[:most]
 
 
+def correct_whole(choice: Choice, size: Size) -> float:
+    """Measured over modelled time of all such choices for a size; with it they compare with patches."""
+    if choice.product is not None:
+        return 1.0
+    if size.transposed and math.prod(size.stride) > 1:
+        return APART
+    return MEASURED + SHALLOW_K / (size.channels // size.groups * math.prod(size.taps))
+
+
 def _correction(plan: Sm90Config | GemmSm90Config) -> float:
     """Measured over modelled time of such kernels, relative to others."""
     if isinstance(plan, Sm90Config) and plan.schedule == "cooperative":
@@ -205,41 +205,6 @@ def _products(kind: str, size: Size, device_name: str) -> tuple[Choice, ...]:
     )
 
 
-def size_of(context: Context) -> Size | None:
-    """The extents at the full case; None if the facts do not tell them."""
-    facts, found = context.facts, context.found
-    case = next((case for case in facts.cases if case.name == "full"), None) if facts is not None else None
-    operands = dict(found.operands)
-    x = next((spec for spec in case.inputs if spec.name == operands.get("x")), None) if case is not None else None
-    w = (
-        next((spec for spec in facts.parameters if f"self.{spec.name}" == operands.get("w")), None)
-        if facts is not None
-        else None
-    )
-    if (
-        case is None
-        or x is None
-        or w is None
-        or not case.outputs
-        or len(case.outputs[0].shape) != len(x.shape)
-        or found.after
-    ):
-        return None
-    out, named = case.outputs[0].shape, dict(found.operation.named)
-    stride, groups = named.get("stride", 1), named.get("groups", 1)
-    return Size(
-        images=x.shape[0],
-        channels=x.shape[1],
-        filters=out[1],
-        extents=x.shape[2:],
-        out=out[2:],
-        taps=w.shape[2:],
-        stride=stride if isinstance(stride, tuple) else (int(str(stride)),) * len(out[2:]),
-        groups=x.shape[1] if groups == "channels" else int(str(groups)),
-        transposed=found.operation.name == "convtranspose",
-    )
-
-
 def convolution_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of a convolution."""
     operation = context.found.operation
@@ -249,8 +214,13 @@ def convolution_rungs(context: Context) -> tuple[Rung, ...]:
         title="one result per thread",
         reason="the simplest correct kernel: every operand is read from global memory each time",
     )
+    patches, hopper = _patch_rungs(context), _hopper_rungs(context)
+    if hopper and patches and (hopper[0].seconds or 0.0) <= (patches[0].seconds or 0.0):
+        modelled = (*hopper, *patches)
+    else:
+        modelled = (*patches, *hopper)
     if operation.name == "convtranspose":
-        return (*_hopper_rungs(context), simple, *_tensor_core_rungs(context))
+        return (*modelled, simple, *_tensor_core_rungs(context))
     size = size_of(context)
     shallow = (
         not depthwise
@@ -260,13 +230,30 @@ def convolution_rungs(context: Context) -> tuple[Rung, ...]:
     )
     sliding = _sliding_rungs(depthwise, shallow)
     if context.arch != "sm_90a":
-        return (simple, *_tensor_core_rungs(context), *sliding)
+        return (*modelled, simple, *_tensor_core_rungs(context), *sliding)
     if not depthwise and size is not None and math.prod(size.taps[-2:]) > MOST_TAPS:
-        return (*_hopper_rungs(context), simple)
+        return (*modelled, simple)
     if depthwise:
         return (*sliding, simple)
     fastest = sliding[::-1]
-    return (*fastest[: 2 * shallow], *_hopper_rungs(context), *fastest[2 * shallow :], simple)
+    return (
+        (*patches, *fastest[: 2 * shallow], *hopper, *fastest[2 * shallow :], simple)
+        if shallow
+        else (*modelled, *fastest, simple)
+    )
+
+
+def _patch_rungs(context: Context) -> tuple[Rung, ...]:
+    """Convolutions by patches, where TF32 is asked for and the size is known."""
+    size, operation = size_of(context), context.found.operation
+    if size is None or context.precision != "tf32" or dict(operation.named).get("groups") == "channels":
+        return ()
+    if math.prod(size.taps) == 1:  # a product, which needs no patch
+        return ()
+    return tuple(
+        Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds)
+        for choice in list_patch_choices(operation, context.arch, size, context.device)
+    )
 
 
 def _sliding_rungs(depthwise: bool, shallow: bool) -> tuple[Rung, ...]:
@@ -357,6 +344,11 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
             ),
         )
     return tuple(
-        Rung(settings=choice.settings, title=choice.title, reason=choice.reason, seconds=choice.seconds)
+        Rung(
+            settings=choice.settings,
+            title=choice.title,
+            reason=choice.reason,
+            seconds=choice.seconds * correct_whole(choice, size),
+        )
         for choice in list_choices(operation, kind, size, context.device)
     )
