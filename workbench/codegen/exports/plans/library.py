@@ -69,7 +69,7 @@ def call_apart(function, operands, named):
 
 
 def describe(operand):
-    """Return what a plan depends on. Addresses matter up to 16 bytes, the widest access. Raises TypeError for objects."""
+    """Return what a plan depends on; addresses matter up to 16 bytes, the widest access. TypeError for other objects."""
     kind = type(operand)
     if kind in TENSORS:
         place = operand.data_ptr() % 16
