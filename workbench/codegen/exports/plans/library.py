@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MOST_PLANS = 1024  # of one function; then all are made anew
+UNKNOWN = object()
 LEAST_ADDRESS = 1 << 40  # sizes are less
 TENSORS = (torch.Tensor, torch.nn.Parameter)  # no subclasses: those may be more than their data
 NUMBERS = (int, float, bool, str, type(None))
@@ -43,10 +44,10 @@ def plan_calls(function):
             key = tuple(map(describe, operands))
         except TypeError:
             return function(*operands)
-        plan = plans.get(key, recording)
+        plan = plans.get(key, UNKNOWN)
         if plan is None:
             return function(*operands)
-        if plan is recording:
+        if plan is UNKNOWN:
             result, plan = record_call(function, operands)
             if len(plans) >= MOST_PLANS:
                 plans.clear()
@@ -69,7 +70,7 @@ def call_apart(function, operands, named):
 
 
 def describe(operand):
-    """Return what a plan depends on; of addresses up to 16 bytes, the widest access. TypeError for other objects."""
+    """Return what a plan depends on; addresses matter up to 16 bytes, the widest access. TypeError for objects."""
     kind = type(operand)
     if kind in TENSORS:
         place = operand.data_ptr() % 16
