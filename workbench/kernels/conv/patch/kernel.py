@@ -39,12 +39,16 @@ def prepare_channels(
     """Copy the places of k in the patch to shared memory, and fill each stage's channel of zeros."""
     tidx, _, _ = cute.arch.thread_idx()
     _, _, pitch, channels, zeros, stages = shape
-    for i in cutlass.range(tidx, (end - begin) * 8, cfg.threads, unroll=1):
-        sOffsets[i] = entries[begin * 8 + i, 0]
+    for step in cutlass.range_constexpr((cute.size(sOffsets) + cfg.threads - 1) // cfg.threads):
+        i = tidx + cfg.threads * step
+        if i < (end - begin) * 8:
+            sOffsets[i] = entries[begin * 8 + i, 0]
     if cutlass.const_expr(zeros):
         for stage in cutlass.range_constexpr(stages):
-            for i in cutlass.range(tidx, pitch, cfg.threads, unroll=1):
-                sX[channels * pitch + i, stage] = cutlass.Float32(0.0)
+            for step in cutlass.range_constexpr((pitch + cfg.threads - 1) // cfg.threads):
+                i = tidx + cfg.threads * step
+                if i < pitch:
+                    sX[channels * pitch + i, stage] = cutlass.Float32(0.0)
 
 
 @cute.kernel

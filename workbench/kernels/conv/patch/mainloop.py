@@ -57,9 +57,11 @@ def load_stage(
                 target = sX.iterator + cute.crd2idx((c * pitch + spot, stage), sX.layout)
                 copy_async(target, source + rSpots[i], read, 4)
     begin, elements = filters
-    for at in cutlass.range(tidx * 4, elements, cfg.threads * 4, unroll=2):
-        target = sB.iterator + cute.assume(cute.crd2idx((at, stage), sB.layout), divby=4)
-        copy_async(target, mB.iterator + cute.assume(begin + at, divby=4), 16, 16)
+    for i in cutlass.range_constexpr((cute.size(sB, mode=[0]) // 4 + cfg.threads - 1) // cfg.threads):
+        at = (tidx + cfg.threads * i) * 4
+        if at < elements:
+            target = sB.iterator + cute.assume(cute.crd2idx((at, stage), sB.layout), divby=4)
+            copy_async(target, mB.iterator + cute.assume(begin + at, divby=4), 16, 16)
 
 
 def find_row_shift(row, box, patch, steps):

@@ -37,8 +37,8 @@ NARROW = 1.1
 # (five convolutions on an H200, 2026-11-22)
 IN_CLUSTERS = 1.15
 # measured over modelled time of implicit products, K being taps and channels of a result: 1.1 to 1.2 from K 480 on,
-# 2.4 at K 72; of transposed ones with a stride 4.7 to 6, whose results lie apart (twelve convolutions of KernelBench on
-# an H200 and an H100, 2026-11-27)
+# 2.4 at K 72; of transposed ones with a stride 4.7 to 6, whose results lie apart (eleven convolutions of KernelBench on
+# an H200 and an H100, 2026-11-27; other stages of a pipeline taken off by their bytes)
 MEASURED, SHALLOW_K, APART = 1.1, 60, 5.0
 # the direct sum goes first up to so many channels and products per result: 27 products of 3 channels took 2.99 ms
 # this way, and 3.60 ms as an implicit product (one H200, 2026-11-22); the limits are inferred

@@ -18,8 +18,8 @@ from workbench.records import record
 
 # of the data sheet's rate of tensor cores; on Hopper as the time model has it (fitted), elsewhere inferred
 MMA_SHARE, MMA_SHARE_BEFORE = 0.44, 0.8
-# modelled time over the sum of what the resources take, of 16 warps on an SM and of fewer: 0.62 to 0.75 and 0.75 to 1.0
-# (24 programs of six convolutions by the time model, not measured)
+# modelled time over the sum of what the resources take, of 16 warps on an SM and of 8: 0.6 to 0.75 and 0.75 to 1.15 (30
+# programs of seven convolutions by the time model, not measured)
 OVERLAP, FEW_WARPS = 0.55, 2.4
 L2_BYTES_PER_CYCLE = 40  # of one SM while all SMs read; inferred from products
 OTHER_REGISTERS = 64  # of a thread beside its sums; inferred
