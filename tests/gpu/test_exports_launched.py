@@ -61,7 +61,10 @@ def get_inputs():
 """
 LAUNCH = """
 import torch, cutlass.cute as cute
-def compile(*given, **options):
+compile_any = cute.compile
+def compile(function, *given, **options):
+    if getattr(function, "__name__", "") == "_host_function":  # of CuTe DSL's own question how many clusters fit
+        return compile_any(function, *given, **options)
     raise AssertionError("a kernel was compiled that the library should hold")
 import load, problem, reference
 cute.compile = compile
