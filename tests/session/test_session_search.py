@@ -194,6 +194,8 @@ def test_an_order_that_does_not_fit_is_one_line(session: Session) -> None:
     ):
         with pytest.raises(UserError, match=said):
             session.search("random", budget)
+        with pytest.raises(UserError, match=said):
+            session.steer_search("budget", budget=budget)
     with pytest.raises(UserError, match="aims at time or energy"):
         session.search("random", 2, aim="space")
 
