@@ -29,7 +29,7 @@ from workbench.session.searching.candidates import key_of_program, key_of_source
 from workbench.session.searching.guesses import guess_next
 from workbench.session.searching.words import write_as_asked
 from workbench.session.verifying import verify_log
-from workbench.views.search import draw_search_tree, summarise
+from workbench.views.search import draw_search_tree, find_rows, summarise
 
 RELU = "elementwise(relu(x)) .arch(sm_90a) .threads(256)"
 SLOW = "elementwise(relu(x)) .arch(sm_90a) .threads(64) .vector(2)"  # in the landscape of relu
@@ -135,6 +135,19 @@ def test_an_idea_in_words_becomes_candidates(session: Session) -> None:
     assert tree.trials == 4 and not tree.nodes[tree.keys[tree.nodes[-1].candidate.key]].children
     with pytest.raises(UserError, match=r"this idea is node \d+ already"):
         session.steer_search("idea", text="use 512 threads, please")
+
+
+def test_an_idea_beside_a_pinned_node_says_for_what_it_waits(session: Session) -> None:
+    first = session.search("random", 2, seed=1).tried[0]
+    session.steer_search("pin", first)
+    session.steer_search("idea", text="use 512 threads")
+    tree = session.search("random", 3, seed=1)
+    assert tree.nodes[tree.tried[-1]].parent == first
+    made = next(node.number for node in tree.nodes if node.candidate and node.candidate.title.startswith("as asked"))
+    said = f"after what is below the pinned node {first}"
+    assert {row.number for row in find_rows(tree) if said in row.note} == {made}
+    assert not any(said in row.note for row in find_rows(session.steer_search("unpin", first)))
+    assert session.search("random", 4, seed=1).tried[-1] == made
 
 
 def test_an_idea_below_a_node_changes_that_nodes_program(session: Session) -> None:
