@@ -27,6 +27,7 @@ from workbench.records.search import SearchBudget, SearchEvent
 from workbench.session import DATABASE, Session
 from workbench.session.searching.candidates import key_of_program, key_of_source
 from workbench.session.searching.guesses import guess_next
+from workbench.session.searching.programs import describe_change
 from workbench.session.searching.words import write_as_asked
 from workbench.session.verifying import verify_log
 from workbench.views.search import draw_search_tree, find_rows, summarise
@@ -173,6 +174,14 @@ def test_the_threads_of_a_row_are_meant_where_a_program_writes_only_those() -> N
     named = write_as_asked(program, (), "try unroll 4 and passes 2, please, with tile 64x64x32")
     assert named is not None and settings(named) == settings(program) | {"unroll": "4", "passes": "2"}
     assert write_as_asked(program, read_settings("tile 64x64", for_hopper=False)) is None
+
+
+def test_words_may_name_the_stage_as_titles_do() -> None:
+    program = "h1 = softmax(x) .arch(sm_80) .threads(128) |> softmax(h1) .arch(sm_80) .threads(128)"
+    words = "threads 64 in stage 2 instead of 128"
+    asked = write_as_asked(program, read_settings(words, for_hopper=False), words)
+    assert asked is not None and describe_change(program, asked) == words
+    assert write_as_asked(program, (), "threads 64 in stage 3") is None
 
 
 def settings(program: str) -> dict[str, str]:
