@@ -231,7 +231,7 @@ def test_attention_over_neighbours(body: str, program: str | None) -> None:
 LAYER = """
 import torch, torch.nn as nn
 from torch_geometric.nn import {conv}
-N, E, C, D = 2048, 16384, 32, 48
+N, E, C, D = 2048, 16384, 32, {width}
 
 class Model(nn.Module):
     def __init__(self, c, d):
@@ -256,7 +256,7 @@ def get_init_inputs():
     ids=["mean", "max", "attention"],
 )
 def test_layers_of_pytorch_geometric(conv: str, more: str, tmp_path: Path) -> None:
-    (tmp_path / "layer.py").write_text(LAYER.format(conv=conv, more=more))
+    (tmp_path / "layer.py").write_text(LAYER.format(conv=conv, more=more, width=48))
     with Session.create(str(tmp_path / "layer.py"), root=tmp_path / "sessions") as session:
         version = session.generate()
         assert version is not None
@@ -264,8 +264,23 @@ def test_layers_of_pytorch_geometric(conv: str, more: str, tmp_path: Path) -> No
     assert verdict.correct and not verdict.doubts, verdict
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("width", [15, 64])
+@pytest.mark.parametrize("more", ["", ", heads=2", ", heads=2, concat=False"])
+@pytest.mark.parametrize("conv", ["GATConv", "GATv2Conv"])
+def test_attention_at_any_width_and_number_of_heads(conv: str, more: str, width: int) -> None:
+    # these widths are the same at the shrunk and the full case and others between them
+    source = LAYER.format(conv=conv, more=f", add_self_loops=False{more}", width=width)
+    program = plain_program(recognise(inspect(Problem(name="layer", source=source))))
+    if more:  # the heads are split off the product, at whatever width
+        assert "unflatten=(1, 2, -1)" in program or "like=" in program
+    else:
+        assert "unsqueeze=1" in program
+    assert f", {width})" not in program
+
+
 def test_self_loops_of_a_layer_are_refused_with_what_to_write() -> None:
-    source = LAYER.format(conv="GATConv", more="")
+    source = LAYER.format(conv="GATConv", more="", width=48)
     with pytest.raises(ProblemError, match=r"add_self_loops=False") as refused:
         inspect(Problem(name="layer", source=source))
     assert "\n" not in str(refused.value)

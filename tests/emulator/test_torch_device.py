@@ -117,6 +117,17 @@ def test_modules_and_gradients_live_on_the_device() -> None:
         assert next(model.parameters()).is_cuda and model.cpu()[0].weight.is_cpu
 
 
+def test_gradients_go_back_to_where_a_tensor_came_from() -> None:
+    with workbench.emulated():
+        x = torch.randn(4, 3, requires_grad=True)
+        w = torch.randn(3, 2, device="cuda", requires_grad=True)
+        loss = (x.to("cuda").double() @ w.to("cuda", torch.float64)).cpu()
+        (loss * torch.arange(2)).sum().backward()
+        assert x.grad is not None and w.grad is not None
+        assert (x.grad.device, w.grad.device) == (torch.device("cpu"), torch.device("cuda", 0))
+        assert torch.allclose(x.grad, w.detach().cpu()[:, 1].expand(4, 3))
+
+
 def test_a_backward_function_of_the_programs_own_sees_the_device() -> None:
     class Double(torch.autograd.Function):
         @staticmethod

@@ -151,6 +151,13 @@ def test_a_sweep_keeps_results_and_goes_on(prepared: Relabelled, tmp_path: Path)
         list(read_rows(path))
 
 
+def test_a_point_that_is_named_twice_is_run_once() -> None:
+    policies = list_policies((0, 0.0, 1), (0.5, 0.5), (0, 1), ("labor", "labor"))
+    assert [(one.name, one.mix, one.seed) for one in policies] == [
+        (name, mix, seed) for seed in (0, 1) for name, mix in (("comm-rand", 0), ("comm-rand", 1), ("labor", 1))
+    ]
+
+
 def test_bad_settings_are_one_line(prepared: Relabelled) -> None:
     for training, said in (
         (Training(model="gcn"), "there are: sage, gat"),

@@ -92,6 +92,7 @@ def test_gains_elsewhere_are_said_with_their_rows_or_as_not_calibrated() -> None
 def test_the_gain_of_one_cost_is_no_bound() -> None:
     said = directives.describe_gain
     assert said(ADVICE, 6.0) == "about 5.00x here without this cost, at most 6.00x by the bound"
+    assert said(ADVICE, 4746.67).endswith("at most 4,747x by the bound")
     assert said(ADVICE, 5.0) == "about 5.00x here, all that the bound leaves"
     assert said(ADVICE, None) == "about 5.00x here without this cost"
 

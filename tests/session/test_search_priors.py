@@ -168,3 +168,5 @@ def test_stages_that_are_alike_change_together() -> None:
 def test_a_change_says_the_value_that_was() -> None:
     assert describe_change("softmax(x) .vector(4)", "softmax(x)") == "without vector"
     assert describe_change("softmax(x) .vector(4)", "softmax(x) .vector(2)") == "vector 2 instead of 4"
+    two = "h1 = softmax(x) .vector(4) |> softmax(h1) .vector({})"
+    assert describe_change(two.format(4), two.format(2)) == "vector 2 in stage 2 instead of 4"

@@ -27,9 +27,10 @@ from workbench.records.search import SearchBudget, SearchEvent
 from workbench.session import DATABASE, Session
 from workbench.session.searching.candidates import key_of_program, key_of_source
 from workbench.session.searching.guesses import guess_next
+from workbench.session.searching.programs import describe_change
 from workbench.session.searching.words import write_as_asked
 from workbench.session.verifying import verify_log
-from workbench.views.search import draw_search_tree, summarise
+from workbench.views.search import draw_search_tree, find_rows, summarise
 
 RELU = "elementwise(relu(x)) .arch(sm_90a) .threads(256)"
 SLOW = "elementwise(relu(x)) .arch(sm_90a) .threads(64) .vector(2)"  # in the landscape of relu
@@ -137,6 +138,19 @@ def test_an_idea_in_words_becomes_candidates(session: Session) -> None:
         session.steer_search("idea", text="use 512 threads, please")
 
 
+def test_an_idea_beside_a_pinned_node_says_for_what_it_waits(session: Session) -> None:
+    first = session.search("random", 2, seed=1).tried[0]
+    session.steer_search("pin", first)
+    session.steer_search("idea", text="use 512 threads")
+    tree = session.search("random", 3, seed=1)
+    assert tree.nodes[tree.tried[-1]].parent == first
+    made = next(node.number for node in tree.nodes if node.candidate and node.candidate.title.startswith("as asked"))
+    said = f"after what is below the pinned node {first}"
+    assert {row.number for row in find_rows(tree) if said in row.note} == {made}
+    assert not any(said in row.note for row in find_rows(session.steer_search("unpin", first)))
+    assert session.search("random", 4, seed=1).tried[-1] == made
+
+
 def test_an_idea_below_a_node_changes_that_nodes_program(session: Session) -> None:
     tree = session.search("random", 3, seed=1)
     node = tree.nodes[tree.tried[-1]]
@@ -160,6 +174,14 @@ def test_the_threads_of_a_row_are_meant_where_a_program_writes_only_those() -> N
     named = write_as_asked(program, (), "try unroll 4 and passes 2, please, with tile 64x64x32")
     assert named is not None and settings(named) == settings(program) | {"unroll": "4", "passes": "2"}
     assert write_as_asked(program, read_settings("tile 64x64", for_hopper=False)) is None
+
+
+def test_words_may_name_the_stage_as_titles_do() -> None:
+    program = "h1 = softmax(x) .arch(sm_80) .threads(128) |> softmax(h1) .arch(sm_80) .threads(128)"
+    words = "threads 64 in stage 2 instead of 128"
+    asked = write_as_asked(program, read_settings(words, for_hopper=False), words)
+    assert asked is not None and describe_change(program, asked) == words
+    assert write_as_asked(program, (), "threads 64 in stage 3") is None
 
 
 def settings(program: str) -> dict[str, str]:
@@ -194,6 +216,8 @@ def test_an_order_that_does_not_fit_is_one_line(session: Session) -> None:
     ):
         with pytest.raises(UserError, match=said):
             session.search("random", budget)
+        with pytest.raises(UserError, match=said):
+            session.steer_search("budget", budget=budget)
     with pytest.raises(UserError, match="aims at time or energy"):
         session.search("random", 2, aim="space")
 

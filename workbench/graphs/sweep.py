@@ -60,7 +60,9 @@ def list_policies(
     baselines: Sequence[PolicyName] = (),
     like: Policy | None = None,
 ) -> list[Policy]:
-    """Policies of all pairs of mix and p, then the baselines, for each seed. Raises `UserError` for a bad value."""
+    """Policies of all pairs of mix and p, then the baselines, for each seed, each once. Raises `UserError` for a bad
+    value.
+    """
     like = like or Policy()
     found = []
     for seed in seeds:
@@ -72,7 +74,7 @@ def list_policies(
                 raise UserError(f"no policy {name!r}; there are: {', '.join(POLICIES)}")
             found.append(dataclasses.replace(like, name=name, mix=mix, p=p, seed=seed))
             found[-1].check()
-    return found
+    return list(dict.fromkeys(found))
 
 
 def sweep(

@@ -40,7 +40,8 @@ def describe_gain(advice: Advice, room: float | None) -> str:
         return f"about {advice.gain:.2f}x here without this cost"
     if advice.gain >= room:
         return f"about {advice.gain:.2f}x here, all that the bound leaves"
-    return f"about {advice.gain:.2f}x here without this cost, at most {room:.2f}x by the bound"
+    most = f"{room:.2f}" if room < 100 else f"{room:,.0f}"
+    return f"about {advice.gain:.2f}x here without this cost, at most {most}x by the bound"
 
 
 def describe_gains(advice: Advice) -> str:

@@ -195,6 +195,11 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         result = tensor.to(
             device=CPU if device.type == "cuda" else device, dtype=dtype or tensor.dtype, copy=True, **options
         )
+        if result.grad_fn is not None:  # the gradient goes the way back
+            source = CPU if device.type == "cuda" else CUDA
+            result.grad_fn.register_hook(
+                lambda inputs, _: tuple(None if grad is None else self._move(grad, source) for grad in inputs)
+            )
         return self._set_device(result, device)
 
     def _to(self, tensor: torch.Tensor, *args: object, **kwargs: Any) -> torch.Tensor:

@@ -209,25 +209,24 @@ class _Cutter:
             for name, spec in self.specs().items()
             if not self.full or name in self.full
         }
-        found = views.view_call(op, shapes, (*reversed(self.made), *self.facts.forward_arguments))
-        if found is None or self.has_varied_extent(found[0]):
+        available = (*reversed(self.made), *self.facts.forward_arguments)
+        found = views.view_call(op, shapes, available, self.find_varied())
+        if found is None:
             raise Unrecognised(aten_name(op))
         call, like = found
         operands = (("x", self.expression_of(of)), *((("like", self.expression_of(like)),) if like is not None else ()))
         self.add(op.name, Computation(kind="view", operation=call, operands=operands), self.isolate(op.name))
 
-    def has_varied_extent(self, view: Call) -> bool:
-        """Whether a view has a number as extent that is a size in the first and the last case and another in one
-        between them, of which the graphs know nothing.
+    def find_varied(self) -> set[int]:
+        """Sizes that are one number in the first and the last case and another in one between them, of which the
+        graphs know nothing.
         """
         values = [self.facts.size_values(case.name) for case in self.facts.cases]
-        varied = {
+        return {
             size
             for name, size in values[0].items()
             if values[-1][name] == size and any(between[name] != size for between in values)
         }
-        change = dict(view.named).get("unflatten")
-        return isinstance(change, tuple) and not varied.isdisjoint(change[1:])
 
     def expression_of(self, value: str) -> str:
         """A value's name between pieces, else its Python expression in forward."""

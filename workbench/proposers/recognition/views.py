@@ -22,10 +22,12 @@ Shape = tuple[int, ...]
 Shapes = dict[str, tuple[Shape, ...]]  # value -> its shape at each case that is known
 
 
-def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tuple[Call, str | None] | None:
+def view_call(
+    op: Operation, shapes: Shapes, available: tuple[str, ...], varied: set[int]
+) -> tuple[Call, str | None] | None:
     """(the view as a call of the language, the value whose extents it takes) of an operation.
 
-    None if its sizes do not follow from those of other values.
+    None if its sizes do not follow from those of other values. `varied` sizes are others at cases that `shapes` lacks.
     """
     name, of, own = aten_name(op), op.operands[0], shapes.get(op.name, ())
     before = shapes.get(of, ())
@@ -38,6 +40,9 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
         call = _view_without_sizes(op, len(before[0]))
         return None if call is None else (call, None)
     found = set.intersection(*(_reshape_changes(first, second) for first, second in zip(before, own, strict=True)))
+    if len(found) > 1 and 1 not in varied:
+        call = _add_axis_of_one(before, own)
+        return None if call is None else (call, None)
     if len(found) != 1:
         return None
     how, first, last = found.pop()
@@ -49,15 +54,29 @@ def view_call(op: Operation, shapes: Shapes, available: tuple[str, ...]) -> tupl
         if place is not None:
             axes = (place, place + last - first)
             return _make_call(("unflatten", first), ("like", "like"), ("axes", axes)), value
-    extents = _fixed_extents(wanted)
+    extents = _fixed_extents(wanted, varied)
     return None if extents is None else (_make_call(("unflatten", (first, *extents))), None)
 
 
-def _fixed_extents(wanted: tuple[Shape, ...]) -> Shape | None:
+def _add_axis_of_one(before: tuple[Shape, ...], after: tuple[Shape, ...]) -> Call | None:
+    """The call of a reshape that, at every case, adds or takes away one axis of extent 1; None if it is another."""
+    name, more, less = ("unsqueeze", after, before) if len(after[0]) > len(before[0]) else ("squeeze", before, after)
+    for axis in range(len(more[0])):
+        if all(
+            long[axis] == 1 and (*long[:axis], *long[axis + 1 :]) == short
+            for long, short in zip(more, less, strict=True)
+        ):
+            return _make_call((name, axis))
+    return None
+
+
+def _fixed_extents(wanted: tuple[Shape, ...], varied: set[int]) -> Shape | None:
     """Extents that are the same at every case, with -1 for one that is not; None if several differ, or none is known
     at two sizes.
     """
-    extents = tuple(column[0] if len({*column}) == 1 else -1 for column in zip(*wanted, strict=True))
+    extents = tuple(
+        column[0] if len({*column}) == 1 and column[0] not in varied else -1 for column in zip(*wanted, strict=True)
+    )
     return extents if len(wanted) > 1 and extents.count(-1) < 2 and all(extents) else None
 
 

@@ -274,6 +274,10 @@ class Searching:
             setup = log.tree().setup
             assert setup is not None
             space = self._make_space(setup, {})
+        if order.action == "budget":
+            setup = log.tree().setup
+            assert setup is not None
+            self._check_budget(order.budget, setup)
         steer(log, order, space, self.parts.testing.context.stop.is_set)
         return log.tree()
 

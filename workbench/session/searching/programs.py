@@ -165,8 +165,8 @@ def group_stages(operations: Sequence[str], labels: Sequence[Hashable]) -> tuple
 
 
 def describe_change(before: str, after: str) -> str:
-    """The settings in which two programs differ: "threads_per_row 256 instead of 128", "tile 2 64x64x32 instead of
-    64x32x32" of the second stage, "unroll 4 in 7 stages".
+    """The settings in which two programs differ: "threads_per_row 256 instead of 128", "tile 64x64x32 in stage 2
+    instead of 64x32x32", "unroll 4 in 7 stages".
     """
     old, new = format_settings(before), format_settings(after)
     changes: dict[tuple[str, str | None], list[str]] = {}  # (setting, new value) -> as which it is named in its stages
@@ -180,9 +180,9 @@ def describe_change(before: str, after: str) -> str:
 
 
 def _say_change(setting: str, value: str | None, names: Sequence[str], before: set[str | None]) -> str:
-    said = setting if len(names) > 1 else names[0]
-    where = f" in {len(names)} stages" if len(names) > 1 else ""
+    stage = names[0].partition(" ")[2]  # "" of the first one
+    where = f" in {len(names)} stages" if len(names) > 1 else f" in stage {stage}" if stage else ""
     if value is None:
-        return f"without {said}{where}"
+        return f"without {setting}{where}"
     replaced = next(iter(before)) if len(before) == 1 else None
-    return f"{said} {value}{where}" + (f" instead of {replaced}" if replaced is not None else "")
+    return f"{setting} {value}{where}" + (f" instead of {replaced}" if replaced is not None else "")

@@ -11,10 +11,14 @@ from workbench.language import OPERATIONS, Call, Stage, format_program, parse
 
 def write_as_asked(program: str, wanted: Sequence[Call], words: str = "") -> str | None:
     """The program with the wanted settings, and those that `words` name as titles of nodes do ("unroll 4, passes 2"),
-    in each stage that knows them; None if no stage knows one. It may be illegal.
+    in each stage that knows them, or in that of "in stage 4" alone; None if no stage knows one. It may be illegal.
     """
     parsed = parse(program)
-    stages = tuple(_put(stage, wanted, words) for stage in parsed.stages)
+    meant = {int(number) for number in re.findall(r"\bin stage (\d+)", words)}
+    stages = tuple(
+        _put(stage, wanted, words) if not meant or number in meant else None
+        for number, stage in enumerate(parsed.stages, 1)
+    )
     if all(stage is None for stage in stages):
         return None
     changed = tuple(new or old for new, old in zip(stages, parsed.stages, strict=True))

@@ -154,7 +154,7 @@ MINIBATCH = (  # names and defaults are those of workbench.graphs.study.Study
         flags=("--p",),
         parse=parse_numbers,
         metavar="A,B,...",
-        about="weights of a neighbour inside the community, from 0.5 (uniform) to 1 (default 0.5,0.9,1)",
+        about="weights of a neighbour inside the community, from 0 to 1; 0.5 is uniform (default 0.5,0.9,1)",
     ),
     Argument(
         flags=("--baselines",),

@@ -156,9 +156,20 @@ def _explain(tree: SearchTree, node: SearchNode, closed: bool) -> str:
         said.append(" ".join(result.message.split()))
     if result is not None and result.quick and (result.time_s or math.inf) < tree.best_s:
         said.append("by a quick trial, not surely faster than the best")
+    if result is None and not closed and (before := _find_pin_before(tree, node)) is not None:
+        said.append(f"after what is below the pinned node {before}")
     if result is None and candidate is not None and candidate.prior is not None:
         said.append(f"prior {candidate.prior.log_speedup:+.2f} ({candidate.prior.source})")
     return "; ".join(said)
+
+
+def _find_pin_before(tree: SearchTree, node: SearchNode) -> int | None:
+    """The pinned node that goes before an open node which came of an idea in words; None if it is not such a node."""
+    above = tree.node(node.parent).candidate if node.parent is not None else None
+    pinned = tree.pinned
+    if pinned is None or above is None or not above.in_words or tree.is_closed(pinned.number):
+        return None
+    return None if pinned.number in tree.path(node.number) else pinned.number
 
 
 def _say_made(tree: SearchTree, node: SearchNode) -> str:
