@@ -11,6 +11,8 @@ from page_parts import RESULTS, geometric_mean, load, section, source, table, ti
 Json = dict[str, Any]
 LIVE = "thirty_search_live"
 DRAWN = 30
+HOST_KEYS = ("torch_host_us", "kernelbench_host_us", "torch_alone_us", "kernelbench_alone_us")
+NEAR_US = 4
 
 
 def load_live() -> list[Json]:
@@ -48,16 +50,17 @@ def problems_as_called() -> str:
         "search",
         "verdict",
     )
-    one = timed[0]
+    drivers = sorted({row["driver"] for row in timed})
+    dates = sorted(row["date"][:10] for row in timed)
     return section(
         "## KernelBench problems as called",
         "Of each level the three problems with the largest inputs and twelve at random "
-        f"(`tests/bench/draw_problems.py`), in their own sizes in TF32, driver {one['driver']}, {one['date'][:10]}: "
-        "medians of one run for each problem, in which the version, torch eager and torch.compile took turns, with "
-        "another search on the same GPU, whose timing waited. A call is from an idle GPU to the end of its kernels, "
-        'host time included, for all three. "search": the gain of a tree search over the planner\'s first version, and '
-        "the versions that it had measured when its time was up, of 15; so it says little of the search. "
-        '"verdict": seconds of the first verdict.',
+        f"(`tests/bench/draw_problems.py`), in their own sizes in TF32, driver {', '.join(drivers)}, {dates[0]} to "
+        f"{dates[-1]}: medians of one run for each problem, in which the version, torch eager and torch.compile took "
+        "turns, with other searches on the same GPU, whose timing waited. A call is from an idle GPU to the end of its "
+        'kernels, host time included, for all three. "search": the gain of a tree search over the planner\'s first '
+        'version, and the versions that it had measured when it ended or its time was up, of 15 ("Searches on a '
+        'GPU"). "verdict": seconds of the first verdict, beside other searches.',
         table(head, cells),
         "\n".join(_summaries(timed)),
         f"Not run: {DRAWN - len(rows)} of {DRAWN}, for lack of time."
@@ -81,6 +84,28 @@ def _summaries(timed: list[Json]) -> list[str]:
             f"{sum(ratio < 0.9 for ratio in eager)} below 0.9"
         )
     return lines
+
+
+def host_time() -> str:
+    """What a call of an exported file costs the host, beside torch eager."""
+    found = load("h200_host_time")
+    rows = found["rows"]
+    more = [row["kernelbench_host_us"] - row["torch_host_us"] for row in rows]
+    cells = [
+        [row["problem"], row["launches"], *(f"{row[key]:.1f}" for key in HOST_KEYS), f"{extra:+.1f}"]
+        for row, extra in zip(rows, more, strict=True)
+    ]
+    return section(
+        "## Host time of exported files",
+        f"What a call costs the host, small sizes, {found['gpu']}, torch {found['versions']['torch']}: wall time of "
+        "100 calls without a synchronisation between them, divided by 100, medians of 21 samples in which both took "
+        "turns, in µs; *alone*: one call from an idle GPU to its end. Exports have plans: a call like an earlier one "
+        f"only allocates and launches. {sum(extra <= NEAR_US for extra in more)} of {len(rows)} are within {NEAR_US} "
+        "µs of torch or below it. What is left: each launch through TVM FFI, each tensor that is described to it, "
+        "and in the products two more launches than torch's, which prepare their operands or counters.",
+        table(("problem", "launches", "torch", "export", "torch alone", "export alone", "more"), cells),
+        source("h200_host_time", "host_time_on_gpu.py"),
+    )
 
 
 def kernelbench() -> str:

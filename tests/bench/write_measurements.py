@@ -16,8 +16,9 @@ import energy_tables
 import probe_tables
 import search_tables
 from graph_tables import caches, mini_batches, mini_batches_on_gpu, recorded_maps
+from live_tables import searches_on_gpu
 from page_parts import RESULTS, geometric_mean, load, section, source, table, time
-from problem_tables import kernelbench, problems_as_called
+from problem_tables import host_time, kernelbench, problems_as_called
 
 from workbench import docs, landscapes
 
@@ -305,7 +306,8 @@ def searches() -> str:
 
 SECTIONS: tuple[Callable[[], str], ...] = (
     nineteen, recorded_landscapes, products, convolutions, row_kernels, models, device_tables.other_device,
-    turnaround, kernel_library, energy, problems_as_called, kernelbench, advice, recorded_sessions, searches, caches,
+    turnaround, kernel_library, energy, problems_as_called, host_time, kernelbench, advice, recorded_sessions, searches,
+    searches_on_gpu, caches,
     mini_batches, mini_batches_on_gpu, recorded_maps,
 )  # fmt: skip
 
