@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from workbench.plugins import DEFAULTS
 from workbench.policies.search import ROOT, SearchNode, SearchTree
 from workbench.records import Version, record
+from workbench.records.search import NodeResult
 from workbench.views.text.mime_bundle import format_joules, format_seconds
 
 MOST_SIBLINGS = 8  # children of one node that are drawn unasked
@@ -150,17 +151,24 @@ def _explain(tree: SearchTree, node: SearchNode, closed: bool) -> str:
         said.append(f"an idea in words{_say_made(tree, node)}")
     elif candidate is not None and candidate.kind == "repair":
         said.append("a repair")
-    if result is not None and result.screened:
-        said.append("screened out without a GPU")
-    if result is not None and result.message:
-        said.append(" ".join(result.message.split()))
-    if result is not None and result.quick and (result.time_s or math.inf) < tree.best_s:
-        said.append("by a quick trial, not surely faster than the best")
-    if result is None and not closed and (before := _find_pin_before(tree, node)) is not None:
-        said.append(f"after what is below the pinned node {before}")
-    if result is None and candidate is not None and candidate.prior is not None:
-        said.append(f"prior {candidate.prior.log_speedup:+.2f} ({candidate.prior.source})")
+    if result is not None:
+        said += _explain_result(tree, result)
+    elif candidate is not None:
+        if not closed and (before := _find_pin_before(tree, node)) is not None:
+            said.append(f"after what is below the pinned node {before}")
+        if candidate.prior is not None:
+            said.append(f"prior {candidate.prior.log_speedup:+.2f} ({candidate.prior.source})")
     return "; ".join(said)
+
+
+def _explain_result(tree: SearchTree, result: NodeResult) -> Iterator[str]:
+    """What a result says beside its time."""
+    if result.screened:
+        yield "screened out without a GPU"
+    if result.message:
+        yield " ".join(result.message.split())
+    if result.quick and (result.time_s or math.inf) < tree.best_s:
+        yield "by a quick trial, not surely faster than the best"
 
 
 def _find_pin_before(tree: SearchTree, node: SearchNode) -> int | None:
