@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from workbench import problems
 from workbench.emulator.host.dlpack import AllocationWatch
 from workbench.emulator.origins import Origins, storage_range
+from workbench.session import Session
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 
@@ -19,7 +22,7 @@ def count_unseen(step: Step) -> int:
     """The bytes of a result of 400 bytes that were not written in sight."""
     noted: list[int] = []
     watch = AllocationWatch()
-    watch.origins = Origins(noted.append)
+    watch.origins = Origins(lambda size, checksum: noted.append(size))
     x = torch.arange(100.0)
     with watch:
         watch.origins.begin_call([x])
@@ -73,7 +76,7 @@ def test_out_of_sight(name: str) -> None:
 
 def test_a_launch_fills_memory_of_any_origin_and_only_reads_what_it_does_not_change() -> None:
     noted: list[int] = []
-    origins = Origins(noted.append)
+    origins = Origins(lambda size, checksum: noted.append(size))
     given, filled, known = (torch.from_numpy(np.zeros(100, np.float32)) for _ in range(3))
     origins.begin_call([known])
     ranges = [storage_range(value) for value in (given, filled, known)]
@@ -87,3 +90,28 @@ def test_a_launch_fills_memory_of_any_origin_and_only_reads_what_it_does_not_cha
     with origins.follow_launch(ranges[:1]):
         pass
     assert noted == [400, 400]
+
+
+FEW_RESULTS = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3)
+    def forward(self, x):
+        return self.conv(x).mean((1, 2, 3))
+def get_inputs():
+    return [torch.randn(2, 3, 12, 14)]
+"""
+
+
+def test_tables_of_a_convolution_are_no_results(tmp_path: Path) -> None:
+    """They are larger than the few results here, and the same for other inputs."""
+    (tmp_path / "few.py").write_text(FEW_RESULTS)
+    problem = problems.load(str(tmp_path / "few.py"), precision="tf32")
+    with Session.create(problem, root=tmp_path, executor="emulator", arch="sm_90a") as session:
+        version = session.generate()
+        assert version is not None and "torch.tensor(" in version.proposal.candidate.source
+        trial = session.version(version.number).trials[-1]
+        assert trial.verdict.correct and trial.verdict.suspect == ()
+        assert {work.unseen for work in trial.outcome.torch_work} <= {0.0}

@@ -24,10 +24,11 @@ REPLACING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "ra
 class Origins:
     """The marks of all storages that were written in sight, with a checksum of what they held then.
 
-    `note` is told of the bytes that a kernel read, or forward returned, of a storage that was not.
+    `note` is told of the bytes that a kernel read, or forward returned, of a storage that was not, with a checksum of
+    what it held: what is the same with other inputs, such as a table of offsets, is no result.
     """
 
-    def __init__(self, note: Callable[[int], None]) -> None:
+    def __init__(self, note: Callable[[int, int], None]) -> None:
         self._note = note
         self._marks: dict[int, tuple[int, int]] = {}  # address -> size, checksum
         self._counted: set[int] = set()  # addresses in this call
@@ -85,19 +86,19 @@ class Origins:
             if one not in unseen or unseen[one] != _checksum(*one):
                 self.mark(*one)
             else:
-                self._count(*one)
+                self._count(*one, unseen[one])
 
     def check_results(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count the results that were not written in sight."""
         for tensor in tensors:
             start, size = storage_range(tensor)
             if not self.is_in_sight(start, size):
-                self._count(start, _numel(tensor) * _element_size(tensor))
+                self._count(start, _numel(tensor) * _element_size(tensor), _checksum(start, size))
 
-    def _count(self, start: int, size: int) -> None:
+    def _count(self, start: int, size: int, checksum: int) -> None:
         if start not in self._counted:
             self._counted.add(start)
-            self._note(size)
+            self._note(size, checksum)
 
 
 def storage_range(tensor: torch.Tensor) -> tuple[int, int]:

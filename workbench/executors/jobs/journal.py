@@ -36,9 +36,9 @@ class Journal:
         """Note an operation of torch: its FLOPs, and the bytes that it read and wrote, computing or copying."""
         self._write(["torch", self.place, name, flops, moved, copied])
 
-    def note_unseen(self, size: int) -> None:
-        """Note bytes that a kernel read, or forward returned, and that were written out of sight."""
-        self._write(["unseen", self.place, size])
+    def note_unseen(self, size: int, checksum: int) -> None:
+        """Note bytes that a kernel read, or forward returned, and that were written out of sight, with a checksum."""
+        self._write(["unseen", self.place, size, checksum])
 
     def note_launch(self, launch: Launch) -> None:
         """Note a launch that was emulated."""
@@ -78,7 +78,7 @@ class Notes:
 
     handle: int
     torch: dict[str, dict[str, list[int]]] = field(default_factory=lambda: defaultdict(dict))
-    unseen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    unseen: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))  # by place and content
     launches: list[list[object]] = field(default_factory=list)
     faults: list[list[object]] = field(default_factory=list)
     broken: bool = False
@@ -111,8 +111,7 @@ class Notes:
                 self.launches.append([_read_text(place), _read_text(kernel), int(flops), int(moved)])
                 is_new = True
             elif kind == "unseen":
-                is_new = _read_text(place) not in self.unseen
-                self.unseen[place] += int(*rest)
+                is_new = self._add_unseen(_read_text(place), rest)
             else:
                 what, message, number = rest
                 texts = [_read_text(one) for one in (place, what, message)]
@@ -132,6 +131,16 @@ class Notes:
         is_new = name not in found
         held = found.setdefault(name, [0, 0, 0])
         held[0], held[1], held[2] = held[0] + flops, held[1] + moved, held[2] + copied
+        return is_new
+
+    def _add_unseen(self, place: str, rest: Sequence[object]) -> bool:
+        """Add bytes that were written out of sight; whether their content is the first of its kind in the trial."""
+        size, checksum = (int(str(number)) for number in rest)
+        if len(self.unseen) > NAMES or len(self.unseen[place]) > NAMES:
+            raise ValueError(rest)
+        found, content = self.unseen[place], f"{size} {checksum}"
+        is_new = content not in found
+        found[content] = found.get(content, 0) + size
         return is_new
 
     def close(self) -> Json:
@@ -171,9 +180,9 @@ def find_unlike(job: Job, notes: Json, launches: Sequence[Launch]) -> Failure | 
 
 def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
     """What torch did in the calls of each trial with the problem's own inputs; trials without any are left out."""
-    found = []
+    found, by_place = [], count_unseen(job, notes)
     for run in list_runs(job):
-        work, unseen = notes["torch"].get(run.place, {}), notes["unseen"].get(run.place, 0)
+        work, unseen = notes["torch"].get(run.place, {}), by_place.get(run.place, 0)
         if not (work or unseen) or not _is_strict(run):
             continue
         calls = len(run.values)
@@ -191,6 +200,28 @@ def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
             )
         )
     return tuple(found)
+
+
+def count_unseen(job: Job, notes: Json) -> dict[str, int]:
+    """Bytes that were written out of sight in each trial with the problem's own inputs.
+
+    What held the same with other inputs does not count: no result of them. Where trials of a case can be compared so,
+    a case with one trial does not count.
+    """
+    places: dict[str, list[str]] = defaultdict(list)
+    for run in list_runs(job):
+        if _is_strict(run):
+            places[run.case].append(run.place)
+    found = {}
+    compared = any(len(own) > 1 for own in places.values())
+    for own in places.values():
+        if compared and len(own) == 1:
+            continue
+        trials = Counter(content for place in own for content in notes["unseen"].get(place, ()))
+        for place in own:
+            held = notes["unseen"].get(place, {})
+            found[place] = sum(size for content, size in held.items() if trials[content] == 1)
+    return found
 
 
 def _is_strict(run: Run) -> bool:
