@@ -6,7 +6,6 @@ import ast
 import re
 import textwrap
 
-from workbench.codegen.exports.plans import add_plans
 from workbench.codegen.exports.rows import RowsGradient
 from workbench.codegen.guards import check_value
 from workbench.codegen.module import WRITTEN_IN
@@ -91,6 +90,8 @@ def write(
         raise UserError(f"this version is no Python (line {line}: {error}): mend it, or export another one") from None
     source = add_checks(source, facts)
     if form != AHEAD:
+        from workbench.codegen.exports.plans import add_plans  # late: libcst
+
         source = add_plans(source, problem.name)
     if form == "kernelbench":
         return {"": source}

@@ -10,6 +10,7 @@ import functools
 import re
 from importlib import resources
 
+from workbench.codegen.exports.merge import join_modules
 from workbench.codegen.specialise.file import format_source
 
 # find tensors of the file's own, for the current stream or for sizes; a plan holds none
@@ -28,8 +29,6 @@ def add_plans(source: str, label: str) -> str:
     """The file of a version, with plans for the host functions that its module calls; as it is if it has a way of
     its own to launch.
     """
-    from workbench.codegen.exports.merge import join_modules  # takes time, and is not needed by a session
-
     tree = ast.parse(source)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     library = _launching_functions()
