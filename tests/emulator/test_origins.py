@@ -115,3 +115,31 @@ def test_tables_of_a_convolution_are_no_results(tmp_path: Path) -> None:
         trial = session.version(version.number).trials[-1]
         assert trial.verdict.correct and trial.verdict.suspect == ()
         assert {work.unseen for work in trial.outcome.torch_work} <= {0.0}
+
+
+SCALED = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2
+def get_inputs():
+    return [torch.randn(64, 40)]
+"""
+
+
+@pytest.mark.parametrize("rows", ["> 0", "!= 64", "== 64"], ids=["all", "but one", "one"])
+def test_results_by_numpy_are_told_in_any_case(rows: str, tmp_path: Path) -> None:
+    (tmp_path / "scaled.py").write_text(SCALED)
+    with Session.create(str(tmp_path / "scaled.py"), root=tmp_path, executor="emulator", arch="sm_80") as session:
+        first = session.generate()
+        assert first is not None and session.version(first.number).trials[-1].verdict.suspect == ()
+        source = first.proposal.candidate.source
+        place = source.index("def forward(self, x)")
+        line = source.index("\n", place) + 1
+        by_numpy = (
+            f"        if x.shape[0] {rows}:\n"
+            "            return torch.from_numpy(np.maximum(x.cpu().numpy(), 0) * np.float32(2)).to(x.device)\n"
+        )
+        made = session.edit("import numpy as np\n" + source[:line] + by_numpy + source[line:])
+        verdict = made.trials[-1].verdict
+        assert not verdict.correct or verdict.suspect, verdict

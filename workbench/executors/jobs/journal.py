@@ -22,6 +22,7 @@ from workbench.wire import Json
 LINE_BYTES, LAUNCHES, NAMES = 4096, 100_000, 10_000  # limits of what is kept, and of a line that has not ended
 KEPT_BYTES = 16 << 20  # limit of all lines that are kept; one of 100,000 launches of a kernel takes about 60
 CHUNK = 1 << 16
+TABLES_GROW = 4  # how much larger the tables of one case may be than those of another (inferred)
 UNREADABLE = "what the candidate's process noted of its launches cannot be read"
 
 
@@ -205,23 +206,30 @@ def sum_torch_work(job: Job, notes: Json) -> tuple[TorchWork, ...]:
 def count_unseen(job: Job, notes: Json) -> dict[str, int]:
     """Bytes that were written out of sight in each trial with the problem's own inputs.
 
-    What held the same with other inputs does not count: no result of them. Where trials of a case can be compared so,
-    a case with one trial does not count.
+    What held the same with other inputs does not count: no result of them. A case with one trial has nothing to compare
+    with; there as much does not count as a few times what was the same in others (TABLES_GROW).
     """
+    cases: dict[str, list[dict[str, int]]] = defaultdict(list)
     places: dict[str, list[str]] = defaultdict(list)
     for run in list_runs(job):
         if _is_strict(run):
+            cases[run.case].append(notes["unseen"].get(run.place, {}))
             places[run.case].append(run.place)
+    same = {case: _find_same(held) for case, held in cases.items()}
+    most = TABLES_GROW * max((sum(one.get(content, 0) for content in same[case])
+                              for case, held in cases.items() for one in held), default=0)  # fmt: skip
     found = {}
-    compared = any(len(own) > 1 for own in places.values())
-    for own in places.values():
-        if compared and len(own) == 1:
-            continue
-        trials = Counter(content for place in own for content in notes["unseen"].get(place, ()))
-        for place in own:
-            held = notes["unseen"].get(place, {})
-            found[place] = sum(size for content, size in held.items() if trials[content] == 1)
+    for case, held in cases.items():
+        for place, one in zip(places[case], held, strict=True):
+            other = sum(size for content, size in one.items() if content not in same[case])
+            found[place] = other if len(held) > 1 or other > most else 0
     return found
+
+
+def _find_same(held: Sequence[dict[str, int]]) -> set[str]:
+    """The contents that several trials of a case had."""
+    counts = Counter(content for one in held for content in one)
+    return {content for content, count in counts.items() if count > 1}
 
 
 def _is_strict(run: Run) -> bool:
