@@ -35,6 +35,12 @@ def test_products(how: str) -> None:
 def test_a_product_that_is_reduced() -> None:
     gives(f"gemm(a, b) {HOPPER} >> rowsum()", {"a": torch.ones(8, 0), "b": torch.ones(0, 12)}, torch.zeros(8))
     gives(f"gemm(a, b) {HOPPER} >> rowsum()", {"a": torch.ones(0, 8), "b": torch.ones(8, 12)}, torch.zeros(0))
+    gives(
+        f"gemm(a, b) {HOPPER} >> rowsum(keepdim=1)", {"a": torch.ones(0, 8), "b": torch.ones(8, 12)}, torch.zeros(0, 1)
+    )
+    gives(
+        f"gemm(a, b) {HOPPER} >> colsum(keepdim=1)", {"a": torch.ones(4, 8), "b": torch.ones(8, 0)}, torch.zeros(1, 0)
+    )
     with pytest.raises(ValueError, match=r"^b has the shape \(8, 0\); the max of no elements is undefined$"):
         launched(f"gemm(a, b) {HOPPER} >> rowmax()", (torch.ones(4, 8), torch.ones(8, 0)), ("a", "b"))
 

@@ -144,9 +144,12 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     m, n, k = check_product(cfg, names, a, b, a.shape[:-2])
     lead = a.shape[:-2]
     d = torch.empty(*lead, m if cfg.reduces_rows else n, dtype=torch_dtype(cfg.result), device=a.device)
+    result = d
+    if cutlass.const_expr(cfg.keepdim):
+        result = d.unsqueeze(-1 if cfg.reduces_rows else -2)
     check_operands(cfg, names, operands, m, n, (*lead, m, n))
     if d.numel() == 0:
-        return d
+        return result
     if cutlass.const_expr(cfg.reduces_rows):
         check_not_empty(names["b"], b, n, cfg.reduction)
     else:
@@ -202,9 +205,7 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
             n if cfg.reduces_rows else m,
         ),
     )
-    if cutlass.const_expr(cfg.keepdim):
-        d = d.unsqueeze(-1 if cfg.reduces_rows else -2)
-    return d
+    return result
 
 
 def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
