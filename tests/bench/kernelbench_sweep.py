@@ -1,11 +1,12 @@
 """Opens every problem file of a folder and runs the planner's first versions at all cases on the emulator.
 
     python tests/bench/kernelbench_sweep.py --folder KernelBench/level1 --folder KernelBench/level2 \\
-        [--jobs 64] [--seconds 480] [--versions 3] [--limit 150] [--memory 8] [--out .cutegen/sweep]
+        [--jobs 64] [--seconds 480] [--versions 3] [--limit 150] [--memory 8] [--out .cutegen/sweep] \\
+        [--precision tf32] [--arch sm_90a]
 
 KernelBench's files are not part of this repository: take them from a checkout of it. It needs no network and no GPU.
 A row per version goes to rows.jsonl as it is made: status, largest error in tolerances, seconds. A problem whose text,
-package and number of versions are those of finished rows is not run again, so a sweep that was stopped goes on; after
+package, precision, architecture and number of versions are those of finished rows is not run again, so a sweep that was stopped goes on; after
 --seconds it stops by itself. A problem that takes more than --limit seconds, or more than --memory GiB with all of its
 processes, is ended. `--versions 0` only opens and plans. `--table` prints what is there and runs nothing.
 """
@@ -29,8 +30,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import workbench
+from workbench import problems
 from workbench.errors import UserError
-from workbench.records import Version
+from workbench.records import Precision, Version
 from workbench.session import Session
 
 Row = dict[str, object]
@@ -51,11 +53,21 @@ def package_hash() -> str:
     return digest.hexdigest()[:12]
 
 
-def sweep_problem(path: Path, root: Path, versions: int) -> Iterator[Row]:
+@dataclass(frozen=True)
+class How:
+    """How each problem is swept: versions, precision and architecture ("" is the emulator's own)."""
+
+    versions: int
+    precision: Precision
+    arch: str
+
+
+def sweep_problem(path: Path, root: Path, how: How) -> Iterator[Row]:
     """The rows of one problem as they are made: one per version, or one that says why there is none."""
-    start = time.perf_counter()
+    start, versions = time.perf_counter(), how.versions
     try:
-        session = Session.create(path.as_posix(), root=root, executor="emulator")
+        problem = problems.load(path.as_posix(), precision=how.precision)
+        session = Session.create(problem, root=root, executor="emulator", arch=how.arch)
     except UserError as error:
         yield {"version": 0, "status": "not opened", "message": str(error)}
         return
@@ -102,7 +114,7 @@ def _describe(version: Version) -> Row:
     }
 
 
-def serve(pipe: Connection, root: str, versions: int) -> None:
+def serve(pipe: Connection, root: str, how: How) -> None:
     """A worker: sweeps the problems that come through the pipe and sends their rows."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -110,7 +122,7 @@ def serve(pipe: Connection, root: str, versions: int) -> None:
         while True:
             path = Path(pipe.recv())
             try:
-                for row in sweep_problem(path, Path(root), versions):
+                for row in sweep_problem(path, Path(root), how):
                     pipe.send(row)
             except Exception as error:  # one problem's fault must not end the sweep
                 pipe.send({"version": 0, "status": "error", "message": f"{type(error).__name__}: {error}"})
@@ -122,7 +134,7 @@ class Worker:
     """A process for one problem after another, and the problem that it has now."""
 
     root: str
-    versions: int
+    how: How
     path: Path | None = None
     begun: float = 0.0
     rows: list[Row] = field(default_factory=list)
@@ -130,7 +142,7 @@ class Worker:
     def __post_init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, self.root, self.versions), daemon=False)
+        self.process = context.Process(target=serve, args=(theirs, self.root, self.how), daemon=False)
         self.process.start()
         theirs.close()
 
@@ -153,6 +165,7 @@ class Sweep:
 
     def __init__(self, paths: list[Path], out: Path, arguments: argparse.Namespace) -> None:
         self.out, self.arguments, self.key = out, arguments, package_hash()
+        self.how = How(arguments.versions, arguments.precision, arguments.arch)
         done = {row["key"] for row in read_rows(out) if row.get("last")}
         seconds = recorded_seconds()
         left = [path for path in paths if self.key_of(path) not in done]
@@ -161,14 +174,14 @@ class Sweep:
         self.workers: list[Worker] = []
 
     def key_of(self, path: Path) -> str:
-        """What rows depend on: the problem's text, the package and the number of versions."""
-        return hashlib.sha256(f"{path.read_text()}{self.key}{self.arguments.versions}".encode()).hexdigest()[:16]
+        """What rows depend on: the problem's text, the package and how it is swept."""
+        return hashlib.sha256(f"{path.read_text()}{self.key}{self.how}".encode()).hexdigest()[:16]
 
     def run(self) -> None:
         """Sweep until nothing is left or the time is over."""
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
             count = min(self.arguments.jobs, len(self.left))
-            self.workers = [Worker(root, self.arguments.versions) for _ in range(count)]
+            self.workers = [Worker(root, self.how) for _ in range(count)]
             try:
                 for n in range(count):
                     self._hand_over(n)
@@ -236,7 +249,7 @@ class Sweep:
         self._flush(worker, False)
         worker.rows = [{"version": 0, "status": status, "message": message}]
         self._flush(worker, True)
-        self.workers[n] = Worker(worker.root, worker.versions)
+        self.workers[n] = Worker(worker.root, worker.how)
         self._hand_over(n)
 
 
@@ -312,6 +325,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="problems at a time")
     parser.add_argument("--seconds", type=float, default=1e9, help="of the whole sweep")
     parser.add_argument("--versions", type=int, default=3)
+    parser.add_argument("--precision", default="declared", help="declared, fp32, tf32, fp16 or bf16")
+    parser.add_argument("--arch", default="", help="sm_80 or sm_90a; else the emulator's own")
     parser.add_argument("--limit", type=float, default=150, help="seconds of a problem")
     parser.add_argument("--memory", type=float, default=8, help="GiB of a problem, with all of its processes")
     parser.add_argument("--out", type=Path, default=Path(".cutegen/sweep"))
