@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 
 from workbench.session import Session
@@ -44,6 +45,7 @@ def get_inputs():
 def get_init_inputs():
     return [K, N]
 """
+ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 FOLDER = tempfile.TemporaryDirectory(prefix="exports-")
 
 
@@ -70,6 +72,17 @@ def export(source: str, folder: Path, executor: str = "emulator", form: str = "c
         if form == "version":
             return version.proposal.candidate.source
         return session.export(version.number, form=form)
+
+
+def load_wide_linear(folder: Path, form: str = "custom-op") -> ModuleType:
+    """The export of a linear layer from 128 to 512 features, made on a GPU."""
+    source = LINEAR.replace("M, N, K = 16, 24, 8", "M, N, K = 256, 512, 128")
+    return load_text(export(source, folder, executor="gpu", form=form))[0]
+
+
+def draw_rows(rows: int = 256) -> torch.Tensor:
+    """Its input (rows, 128) on the GPU."""
+    return torch.randn(rows, 128, device="cuda")
 
 
 def gradients(model: Any, x: torch.Tensor) -> list[torch.Tensor]:

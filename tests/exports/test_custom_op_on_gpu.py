@@ -8,18 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from running_exports import LINEAR, export, gradients, load_text
+from running_exports import ON_GPU, draw_rows, gradients, load_wide_linear
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = ON_GPU
 
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    source = LINEAR.replace("M, N, K = 16, 24, 8", "M, N, K = 256, 512, 128")
-    return load_text(export(source, tmp_path_factory.mktemp("linear"), executor="gpu"))[0]
+    return load_wide_linear(tmp_path_factory.mktemp("linear"))
 
 
 @pytest.fixture
@@ -34,17 +30,13 @@ def expect_close(found: Any, wanted: Any) -> None:
     torch.testing.assert_close(found, wanted, rtol=2e-3, atol=2e-3)
 
 
-def draw(rows: int = 256) -> torch.Tensor:
-    return torch.randn(rows, 128, device="cuda")
-
-
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"mode": "reduce-overhead"}], ids=str)
 def test_under_inductor(pair: tuple[Any, Any], options: dict[str, Any]) -> None:
     torch._dynamo.reset()
     kernel, reference = (torch.nn.Sequential(torch.nn.Tanh(), model, torch.nn.Softmax(-1)) for model in pair)
     compiled = torch.compile(kernel, fullgraph=True, **options)
     for rows in (256, 96, 96, 128) if "mode" not in options else (256, 256, 256):
-        x = draw(rows)
+        x = draw_rows(rows)
         with torch.no_grad():
             expect_close(compiled(x).clone(), reference(x))
         expect_close(gradients(compiled, x), gradients(reference, x))
@@ -52,7 +44,7 @@ def test_under_inductor(pair: tuple[Any, Any], options: dict[str, Any]) -> None:
 
 def test_in_a_cuda_graph(pair: tuple[Any, Any]) -> None:
     kernel, reference = pair
-    x = draw()
+    x = draw_rows()
     with torch.no_grad():
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -64,7 +56,7 @@ def test_in_a_cuda_graph(pair: tuple[Any, Any]) -> None:
         with torch.cuda.graph(graph):
             y = kernel(x)
         for _ in range(3):
-            x.copy_(draw())
+            x.copy_(draw_rows())
             kernel.linear.bias.add_(0.5)  # parameters that change in place are read anew
             reference.linear.bias.add_(0.5)
             graph.replay()
@@ -73,7 +65,7 @@ def test_in_a_cuda_graph(pair: tuple[Any, Any]) -> None:
 
 def test_on_the_current_stream(pair: tuple[Any, Any]) -> None:
     kernel, reference = pair
-    stream, x = torch.cuda.Stream(), draw()
+    stream, x = torch.cuda.Stream(), draw_rows()
     with torch.no_grad():
         kernel(x)
         torch.cuda.synchronize()
@@ -88,7 +80,7 @@ def test_on_the_current_stream(pair: tuple[Any, Any]) -> None:
 def test_gradients_views_and_inference_mode(pair: tuple[Any, Any]) -> None:
     kernel, reference = pair
     wide = torch.randn(300, 131, device="cuda")
-    for x in (draw(), wide[1:257, 3:], wide[2:, :128], draw(0)):
+    for x in (draw_rows(), wide[1:257, 3:], wide[2:, :128], draw_rows(0)):
         expect_close(gradients(kernel, x), gradients(reference, x))
         with torch.inference_mode():
             expect_close(kernel(x), reference(x))
@@ -96,12 +88,12 @@ def test_gradients_views_and_inference_mode(pair: tuple[Any, Any]) -> None:
 
 def test_torch_checks_the_operator(pair: tuple[Any, Any]) -> None:
     kernel, _ = pair
-    torch.library.opcheck(kernel.operator, (draw().requires_grad_(), list(kernel.parameters()), kernel.handle))
+    torch.library.opcheck(kernel.operator, (draw_rows().requires_grad_(), list(kernel.parameters()), kernel.handle))
 
 
 def test_training_step(pair: tuple[Any, Any]) -> None:
     losses = []
-    x = draw()
+    x = draw_rows()
     for model in pair:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):
@@ -121,7 +113,7 @@ def test_threads(pair: tuple[Any, Any]) -> None:
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream), torch.no_grad():
             for _ in range(20):
-                x = draw()
+                x = draw_rows()
                 expect_close(kernel(x), reference(x))
         found.append(True)
 

@@ -7,27 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from running_exports import LINEAR, export, load_text
+from running_exports import ON_GPU, draw_rows, load_wide_linear
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = ON_GPU
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    source = LINEAR.replace("M, N, K = 16, 24, 8", "M, N, K = 256, 512, 128")
-    module, _ = load_text(export(source, tmp_path_factory.mktemp("linear"), executor="gpu", form="kernelbench"))
+    module = load_wide_linear(tmp_path_factory.mktemp("linear"), form="kernelbench")
     made = module.ModelNew(128, 512).cuda()
     with torch.no_grad():
-        made(draw())
+        made(draw_rows())
     assert [plan for item in vars(module).values() for plan in getattr(item, "plans", {}).values()] != [None]
     return made
-
-
-def draw(rows: int = 256) -> torch.Tensor:
-    return torch.randn(rows, 128, device="cuda")
 
 
 def check(model: Any, found: torch.Tensor, x: torch.Tensor) -> None:
@@ -36,12 +28,12 @@ def check(model: Any, found: torch.Tensor, x: torch.Tensor) -> None:
 
 @torch.no_grad()
 def test_in_a_cuda_graph(model: Any) -> None:
-    x = draw()
+    x = draw_rows()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = model(x)
     for _ in range(3):
-        x.copy_(draw())
+        x.copy_(draw_rows())
         model.linear.bias.add_(0.5)
         graph.replay()
         check(model, y, x)
@@ -49,7 +41,7 @@ def test_in_a_cuda_graph(model: Any) -> None:
 
 @torch.no_grad()
 def test_on_the_current_stream(model: Any) -> None:
-    stream, x = torch.cuda.Stream(), draw()
+    stream, x = torch.cuda.Stream(), draw_rows()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)  # what comes after it on this stream waits; another stream would not
@@ -63,7 +55,7 @@ def test_on_the_current_stream(model: Any) -> None:
 def test_views_and_other_sizes(model: Any) -> None:
     wide = torch.randn(300, 131, device="cuda")
     for _ in range(2):
-        for x in (draw(), wide[1:257, 3:], wide[2:258, :128], wide[3:258, :128], draw(7), draw(0)):
+        for x in (draw_rows(), wide[1:257, 3:], wide[2:258, :128], wide[3:258, :128], draw_rows(7), draw_rows(0)):
             check(model, model(x), x)
 
 
@@ -73,7 +65,7 @@ def test_threads(model: Any) -> None:
     def work() -> None:
         with torch.cuda.stream(torch.cuda.Stream()), torch.no_grad():
             for _ in range(50):
-                x = draw()
+                x = draw_rows()
                 check(model, model(x), x)
         found.append(True)
 

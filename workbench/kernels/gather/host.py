@@ -101,8 +101,8 @@ def check_scatter(cfg: Static, names: Static, out, index, src):
     check_element_count(names["src"], src)
 
 
-def take_in(cfg: Static, y, index, src):
-    """Take the elements of src into y, which has the shape of the result, where an index is for each."""
+def scatter_into(cfg: Static, y, index, src):
+    """Combine the elements of src with those of y that index names; y has the shape of the result."""
     count_type = cutlass.Int32 if src.numel() < 1 << 30 else cutlass.Int64
     call(
         bind(launch_scatter, cfg),
@@ -128,7 +128,7 @@ def scatter_add(cfg: Static, names: Static, out, index, src):
     y = torch.empty(out.shape, dtype=torch.float32, device=out.device)
     call(bind(launch_copy, cfg), (out.dtype, y.dtype), (flat_view(out), flat_view(y)))
     if src.numel():
-        take_in(cfg, y, index, src)
+        scatter_into(cfg, y, index, src)
     if out.dtype == y.dtype:
         return y
     result = torch.empty_like(out)
@@ -145,7 +145,7 @@ def scatter_max(cfg: Static, names: Static, out, index, src):
     bits = torch.empty(out.shape, dtype=torch.int32, device=out.device)
     call(bind(launch_mark, cfg), (), (flat_view(bits),))
     if src.numel():
-        take_in(cfg, bits, index, src)
+        scatter_into(cfg, bits, index, src)
     result = torch.empty_like(out)
     call(bind(launch_choose, cfg), (out.dtype,), (flat_view(bits), flat_view(out), flat_view(result)))
     return result

@@ -20,7 +20,7 @@ MODULES = ("torch", "cutlass", "cuda", "math", "functools", "weakref", "itertool
 READS = ("tolist", "numpy")  # read a tensor's elements so that torch does not tell
 BINDING = """
 if with_tvm_ffi:
-    call = note_launches(call, compiled, torch_value)
+    call = record_launches(call, compiled, torch_value)
 {lines}
 """
 
@@ -37,7 +37,7 @@ def add_plans(source: str, label: str) -> str:
     found = find_host_functions(tree, functions)
     if not found:
         return source
-    lines = [f"    {name} = note_finding({name})" for name in functions if re.sub(r"_\d+$", "", name) in FINDING]
+    lines = [f"    {name} = record_workspaces({name})" for name in functions if re.sub(r"_\d+$", "", name) in FINDING]
     lines += [f"    {name} = plan_calls({name})" for name in found]
     text = resources.files(__name__).joinpath("library.py").read_text(encoding="utf-8")
     joined = join_modules(label, source, text, "_of_plans")

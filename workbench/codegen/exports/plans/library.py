@@ -97,10 +97,10 @@ def record_call(function, operands):
     return given.get(id(result), result), plan
 
 
-def note_launches(call, compiled, torch_value):
+def record_launches(call, compiled, torch_value):
     """Return the kernels' `call` so that a plan repeats its launches."""
 
-    def noted(function, key, arguments, constants=()):
+    def recorded(function, key, arguments, constants=()):
         tape = recording.tape
         if tape is None:
             call(function, key, arguments, constants)
@@ -112,16 +112,16 @@ def note_launches(call, compiled, torch_value):
         launch = compiled[function, key]
         if hasattr(launch, "__tvm_ffi_object__"):  # TVM FFI's own function, without the one in Python around it
             launch = launch.__tvm_ffi_object__()
-        tape.steps.append(tape.make_pick(values, launch))
+        tape.steps.append(tape.make_call(values, launch))
 
-    return noted
+    return recorded
 
 
-def note_finding(function):
+def record_workspaces(function):
     """Return a function that finds tensors of its own, for the current stream or for sizes: a plan calls it again."""
 
     @functools.wraps(function)
-    def noted(*arguments):
+    def recorded(*arguments):
         tape = recording.tape
         if tape is None:
             return function(*arguments)
@@ -131,7 +131,7 @@ def note_finding(function):
         tape.add_tensors(lambda values: values.extend(list_found(function(*arguments))), list_found(found))
         return found
 
-    return noted
+    return recorded
 
 
 def list_found(found):
@@ -209,12 +209,12 @@ class Tape(TorchDispatchMode):
             self.views[place, layout] = self.add_step(make_view(place, base, tensor, offset))
         return self.views[place, layout]
 
-    def make_pick(self, items, take):
+    def make_call(self, items, take):
         """Return the step that calls `take` with items of the list and constants; an item may be a tuple of items."""
         places, constants = [], []
         for item in items:
             if isinstance(item, tuple):
-                places.append(self.add_step(make_append(self.make_pick(item, as_items))))
+                places.append(self.add_step(make_append(self.make_call(item, as_items))))
             elif isinstance(item, torch.Tensor):
                 places.append(self.find(item))
             else:
