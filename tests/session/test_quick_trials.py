@@ -181,6 +181,32 @@ def test_a_fastest_that_fails_at_the_end_leaves_the_next(session: Session, gpu: 
         assert tree.best.candidate.text == second and not tree.best.result.quick
 
 
+def test_what_ctrl_c_left_open_is_settled_when_the_search_goes_on(
+    session: Session, gpu: QuickGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.accept(session.program(SLOW).number)
+    plain = session.search("random", 9, seed=2, priors=False)
+    gpu.noise, before, run = 9.0, len(gpu.jobs), QuickGpu.run
+
+    def break_off(self: QuickGpu, job: Job, context: RunContext = PLAIN, /) -> Outcome:
+        if len(gpu.jobs) > before + 5:
+            raise KeyboardInterrupt
+        return run(self, job, context)
+
+    with Session.create("relu", root=session.folder.parent, executor=gpu, calibrate=False, name="other") as other:
+        other.accept(other.program(SLOW).number)
+        monkeypatch.setattr(QuickGpu, "run", break_off)
+        with pytest.raises(KeyboardInterrupt):
+            other.search("random", 9, seed=2, priors=False)
+        assert sum(version.standing == "pending" for version in other.versions) >= 3
+        assert not any(version.standing == "accepted" for version in other.versions[1:])
+        monkeypatch.setattr(QuickGpu, "run", run)
+        tree = other.search("random", 9, seed=2, priors=False)
+        assert tree.best.candidate == plain.best.candidate and other.baseline.number == tree.best.result.version
+        tried = [other.version(node.result.version).standing for node in tree.walk()[1:] if node is not tree.best]
+        assert tried and set(tried) <= {"rejected"} and not verify_log(other).problems
+
+
 @pytest.mark.parametrize("strategy", ["random", "tree"])
 def test_what_runs_ahead_changes_nothing(gpu: QuickGpu, tmp_path: Path, strategy: str) -> None:
     stories, most = [], []

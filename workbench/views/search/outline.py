@@ -267,11 +267,12 @@ def summarise(tree: SearchTree, versions: Sequence[Version] = (), in_shell: bool
     """
     setup, best = tree.setup, tree.best
     most = f" of {tree.budget.trials}" if tree.budget.trials is not None else ""
+    nodes = len(tree.nodes) - 1
     said = [
         f"search {setup.strategy}{' for energy' if setup.aim == 'energy' else ''}, seed {setup.seed}"
         if setup is not None
         else "search",
-        f"{len(tree.nodes) - 1} nodes, {tree.trials}{most} trials",
+        f"{nodes} node{'s' if nodes != 1 else ''}, {tree.trials}{most} trials",
     ]
     if tree.screened:
         share = tree.screened / (tree.screened + tree.trials)
