@@ -31,6 +31,28 @@ def test_smoothed_labels_are_computed(forward: str, inputs: tuple[str, ...], sai
     assert said in computes(problem(forward, inputs), "sm_90a")
 
 
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("forward", "inputs", "said"),
+    [
+        (  # of a language model: the next token
+            "F.cross_entropy(x[:, :-1].reshape(-1, x.shape[-1]), y[:, 1:].reshape(-1))",
+            ("torch.randn(2, n, d)", "torch.randint(0, d, (2, n))"),
+            "|> crossentropy(h3, h4)",
+        ),
+        (  # focal loss
+            "((1 - torch.exp(-F.cross_entropy(x, y, reduction='none'))) * F.cross_entropy(x, y, reduction='none')).mean()",
+            (LOGITS, LABELS),
+            "|> reduce(mul(sub(1, exp(neg(h1))), h",
+        ),
+        ("F.cross_entropy(x @ z, y) * 2", (LOGITS, LABELS, "torch.randn(d, d)"), "|> h2 = crossentropy(h1, y)"),
+    ],
+    ids=["language model", "focal", "of a product"],
+)
+def test_a_loss_is_a_stage(forward: str, inputs: tuple[str, ...], said: str) -> None:
+    assert said in computes(problem(forward, inputs), "sm_90a")
+
+
 @pytest.mark.parametrize(
     "forward",
     [

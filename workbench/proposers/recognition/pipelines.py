@@ -26,6 +26,7 @@ from workbench.proposers.recognition.graph import (
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
+LOSS = "nll_loss_forward"
 PRODUCTS = ("mm", "bmm", "addmm", "mv", "_grouped_mm")
 ANCHORS = (
     *PRODUCTS,
@@ -45,6 +46,7 @@ ANCHORS = (
     "index_select",
     "cat",
     "topk",
+    LOSS,
     *(
         f"{kind}_pool{dims}d{how}"
         for kind in ("max", "avg", "adaptive_max", "_adaptive_avg")
@@ -136,7 +138,7 @@ class _Cutter:
             before = next(
                 (
                     name
-                    for text in anchor.operands
+                    for text in self.operands_of(anchor)
                     for name in names(text)
                     if name in self.by_name
                     and name not in self.made
@@ -147,7 +149,8 @@ class _Cutter:
             if before is not None:
                 self.cut_operand(self.by_name[before])
             elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
-                seen = [op for op in cone if op.name in anchor.operands and aten_name(op) in views.NAMES]
+                read = self.operands_of(anchor)
+                seen = [op for op in cone if op.name in read and aten_name(op) in views.NAMES]
                 # a product reads a transposed matrix as it is
                 self.cut_view(min(seen, key=lambda op: aten_name(op) in TRANSPOSES, default=None))
 
@@ -159,6 +162,14 @@ class _Cutter:
             self.cut(op.operands[0])
         else:
             self.cut_view(op)
+
+    def operands_of(self, anchor: Operation) -> tuple[str, ...]:
+        """What a piece with this anchor reads; a loss computes the logarithms of shares itself."""
+        first, *others = anchor.operands
+        shares = self.by_name.get(first)
+        if aten_name(anchor) != LOSS or shares is None or aten_name(shares) != "_log_softmax":
+            return anchor.operands
+        return (shares.operands[0], *others)
 
     def find_shared(self) -> list[str]:
         """Values computed here that several results need, each with a reader that only some of these need."""
