@@ -53,6 +53,31 @@ def test_a_loss_is_a_stage(forward: str, inputs: tuple[str, ...], said: str) -> 
     assert said in computes(problem(forward, inputs), "sm_90a")
 
 
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("forward", "inputs", "said"),
+    [
+        (
+            "F.cross_entropy(x.transpose(1, 2), y, reduction='none')",
+            ("torch.randn(2, n, d)", "torch.randint(0, d, (2, n))"),
+            "h1 = view(x, flatten=(0, 1)) .arch(sm_90a) |> h2 = view(y, flatten=(0, 1)) .arch(sm_90a) |> h3 = crossent",
+        ),
+        (  # of an image's pixels
+            "F.cross_entropy(x, y)",
+            ("torch.randn(2, d, 3, n)", "torch.randint(0, d, (2, 3, n))"),
+            "h1 = view(x, order=(0, 2, 3, 1))",
+        ),
+        (
+            "F.cross_entropy(x, y, reduction='none')",
+            ("torch.randn(2, d, 3, n)", "torch.randint(0, d, (2, 3, n))"),
+            "|> view(h4, unflatten=0, like=h1, axes=(0, 2))",
+        ),
+    ],
+)
+def test_classes_may_be_another_axis(forward: str, inputs: tuple[str, ...], said: str) -> None:
+    assert said in computes(problem(forward, inputs), "sm_90a")
+
+
 @pytest.mark.parametrize(
     "forward",
     [
