@@ -40,6 +40,11 @@ def test_smoothed_labels_are_computed(forward: str, inputs: tuple[str, ...], sai
             ("torch.randn(2, n, d)", "torch.randint(0, d, (2, n))"),
             "|> crossentropy(h3, h4)",
         ),
+        (
+            "F.cross_entropy(x[:, :-1].reshape(-1, x.shape[-1]).float(), y[:, 1:].reshape(-1))",
+            ("torch.randn(1, n, d).bfloat16()", "torch.randint(0, d, (2 * n, 1)).t()[:, ::2]"),
+            "|> crossentropy(h3, h4) .arch(sm_90a)",
+        ),
         (  # focal loss
             "((1 - torch.exp(-F.cross_entropy(x, y, reduction='none'))) * F.cross_entropy(x, y, reduction='none')).mean()",
             (LOGITS, LABELS),
@@ -47,7 +52,7 @@ def test_smoothed_labels_are_computed(forward: str, inputs: tuple[str, ...], sai
         ),
         ("F.cross_entropy(x @ z, y) * 2", (LOGITS, LABELS, "torch.randn(d, d)"), "|> h2 = crossentropy(h1, y)"),
     ],
-    ids=["language model", "focal", "of a product"],
+    ids=["language model", "strided labels", "focal", "of a product"],
 )
 def test_a_loss_is_a_stage(forward: str, inputs: tuple[str, ...], said: str) -> None:
     assert said in computes(problem(forward, inputs), "sm_90a")

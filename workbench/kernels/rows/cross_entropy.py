@@ -150,7 +150,7 @@ def cross_entropy(cfg: Static, names: Static, x, target):
     check_operand(names[1], target, x.shape[:-1], INDEX_DTYPES)
     rows, columns = x.shape[:-1].numel(), x.shape[-1]
     kind = torch_dtype(cfg.rows.out) if cfg.rows.out else x.dtype
-    target = target.reshape(-1)
+    target = target.contiguous().view(-1)
     if cutlass.const_expr(cfg.reduction == "none"):
         losses = torch.empty(x.shape[:-1], dtype=kind, device=x.device)
         if losses.numel() == 0:

@@ -23,6 +23,7 @@ from workbench.proposers.recognition.graph import (
     names,
     python_expression,
 )
+from workbench.proposers.recognition.patterns.losses import skip_widening
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
@@ -169,7 +170,7 @@ class _Cutter:
         shares = self.by_name.get(first)
         if aten_name(anchor) != LOSS or shares is None or aten_name(shares) != "_log_softmax":
             return anchor.operands
-        return (shares.operands[0], *others)
+        return (skip_widening(self.by_name, shares.operands[0]), *others)
 
     def find_shared(self) -> list[str]:
         """Values computed here that several results need, each with a reader that only some of these need."""

@@ -8,6 +8,7 @@ from workbench.language import Call
 from workbench.proposers.recognition.graph import Computation, python_expression
 from workbench.records import Facts, Operation
 
+ROUNDED = "_rounded"  # behind the name of a value: the same as it is stored
 CASTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}  # torch's name of a type -> the language's
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # kinds whose kernels store the type of their first tensor, or that of a cast
@@ -42,7 +43,7 @@ def mark_roundings(facts: Facts) -> Facts:
             spec = specs.get(name)
             if spec is None or spec.dtype not in ("float16", "bfloat16") or name in marked:
                 continue
-            marked[name] = f"{name}_rounded"
+            marked[name] = f"{name}{ROUNDED}"
             cast = (("dtype", f"torch.{spec.dtype}"),)
             graph.append(
                 Operation(

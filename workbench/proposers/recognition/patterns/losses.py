@@ -13,6 +13,7 @@ from workbench.proposers.recognition.graph import (
     plain_name,
     python_expression,
 )
+from workbench.proposers.recognition.types import ROUNDED
 from workbench.records import Facts, Operation
 
 LOSSES = {"0": "none", "1": "mean", "2": "sum"}  # ATen's numbers for the reduction of a loss
@@ -35,7 +36,7 @@ def match_crossentropy(facts: Facts, by_name: ByName, output: str) -> Computatio
     shares = by_name.get(loss.operands[0])
     if shares is not None and (aten_name(shares) != "_log_softmax" or shares.operands[1] not in ("1", "-1")):
         return None
-    x = _skip_widening(by_name, shares.operands[0]) if shares is not None else loss.operands[0]
+    x = skip_widening(by_name, shares.operands[0]) if shares is not None else loss.operands[0]
     if len(next((spec.shape for spec in facts.cases[0].inputs if spec.name == x), ())) != 2:
         return None
     named = (
@@ -50,11 +51,15 @@ def match_crossentropy(facts: Facts, by_name: ByName, output: str) -> Computatio
     )
 
 
-def _skip_widening(by_name: ByName, value: str) -> str:
-    """The value before a cast to float32, in which the kernel computes."""
+def skip_widening(by_name: ByName, value: str) -> str:
+    """The value before a cast to float32, in which the kernel computes, and before its rounding to what it is stored as
+    (`mark_roundings`).
+    """
     op = by_name.get(value)
-    is_cast = op is not None and aten_name(op) == "_to_copy" and op.result[0].dtype == "float32"
-    return op.operands[0] if op is not None and is_cast else value
+    if op is not None and aten_name(op) == "_to_copy" and op.result[0].dtype == "float32":
+        value = op.operands[0]
+    rounded = by_name.get(value) if value.endswith(ROUNDED) else None
+    return rounded.operands[0] if rounded is not None else value
 
 
 def _split_smoothing(by_name: ByName, output: str) -> tuple[str, float] | None:
