@@ -22,6 +22,7 @@ from workbench.proposers.recognition.iteration_space import (
     is_broadcastable,
 )
 from workbench.proposers.recognition.operands import find_argument, parse_constant
+from workbench.proposers.recognition.patterns.positions import check_integers, find_positions, write_positions
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction, unreduced_loss
 from workbench.proposers.recognition.scalars import scalar_expression
 from workbench.proposers.recognition.tensors import EXACT, FLOATS, Tensors, is_contiguous
@@ -83,6 +84,8 @@ class Builder(Tensors):
                 pass
         if plain_name(op) == "bernoulli":
             return self.draw(op, frame)
+        if (arange := find_positions(op, self.by_name)) is not None:
+            return write_positions(op, arange, len(frame.shape), lambda axis: self.index(self.whole_of(frame), axis))
         if plain_name(op) == "unsqueeze" and op.operands[1] == "0":  # broadcasting aligns the last axes
             return self.element(op.operands[0], frame)
         if plain_name(op) in ("triu", "tril"):
@@ -104,6 +107,7 @@ class Builder(Tensors):
 
     def scalar(self, op: Operation, frame: IterationSpace) -> object:
         """An element-wise call; it reads integers where rounding them to float32 is what torch does, or no harm."""
+        check_integers(op)
         with self.reading(INTEGERS if _rounds_integers(op) else ()):
             return scalar_expression(op, lambda item: self.element(item, frame))
 

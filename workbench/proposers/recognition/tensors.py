@@ -167,6 +167,19 @@ class Tensors:
             == sum(size != "1" for size in names(op.operands[1], numbers=True))
         )
 
+    def whole_of(self, frame: IterationSpace) -> str:
+        """The name in the program of a tensor of the frame's shape; one is found where the expression has read none."""
+        if frame.whole is None:
+            known = (value for value, (_, shape) in reversed(self.made.items()) if shape == frame.shape)
+            given = (value for value, spec in self.tensors.items() if spec.shape == frame.shape)
+            for value in (*known, *given):
+                with contextlib.suppress(Unrecognised):
+                    self.leaf(value, frame)
+                    break
+        if frame.whole is None:
+            raise Unrecognised("arange without a tensor of its shape")
+        return frame.whole
+
     def index(self, like: str, axis: int) -> object:
         """The numbers of an axis of a tensor, broadcast to it."""
         key = f"index {axis} of {like}"
