@@ -1,0 +1,129 @@
+"""Packing for convolutions with halos: x -> A (chunks, positions, 16 bytes), w -> B (filter tiles, stages, 16 bytes).
+
+A holds the padding as zeros. TF32 is rounded here: bulk copies move bytes as they are.
+"""
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+
+from workbench.kernels.conv.indexing import divide
+from workbench.kernels.static import Static, dtype
+
+THREADS = 128
+
+
+@cute.jit
+def round_operand(cfg: Static, value):
+    """Round a float32 to TF32; other operands are as they lie in memory."""
+    if cutlass.const_expr(cfg.mma == "tf32"):
+        return value.to(cutlass.TFloat32)
+    return value
+
+
+@cute.kernel
+def pack_halo_kernel(
+    cfg: Static,
+    mX: cute.Tensor,
+    mA: cute.Tensor,
+    sizes: cute.IntTuple,
+    grid: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+    origins: cutlass.Constexpr,
+    chunks: cutlass.Constexpr,
+):
+    """Copy `chunks` chunks of one position per thread: reads run along the lines, writes are vectors of 16 bytes.
+
+    `sizes` is (images, channels, positions of A), `grid` and `width` are those of the plan.
+    """
+    tidx, _, _ = cute.arch.thread_idx()
+    block, group, _ = cute.arch.block_idx()
+    images, channels, positions = sizes
+    strips, depth, lines, columns = grid
+    position = block * THREADS + tidx
+    rest, t2 = divide(position, columns)
+    rest, t1 = divide(rest, lines)
+    rest, t0 = divide(rest, depth)
+    image, strip = divide(rest, strips)
+    d, h, w = t0 + origins[0], t1 + origins[1], strip * width + t2 + origins[2]
+    inside = (image < images) & (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h < mX.shape[3])
+    inside = inside & (w >= 0) & (w < mX.shape[4])
+    first = group * (chunks * cfg.chunk)
+    offset = cutlass.Int64(image) * mX.stride[0] + cutlass.Int64(first) * mX.stride[1]
+    offset = offset + cutlass.Int64(d) * mX.stride[2] + cutlass.Int64(h) * mX.stride[3] + cutlass.Int64(w) * mX.stride[4]
+    target = (cutlass.Int64(group * chunks) * positions + position) * cfg.chunk
+    rVector = cute.make_rmem_tensor((cfg.chunk, chunks), dtype(cfg.element))
+    for chunk in cutlass.range_constexpr(chunks):
+        for e in cutlass.range_constexpr(cfg.chunk):
+            value = mX.element_type(0.0)
+            if inside & (first + chunk * cfg.chunk + e < channels):
+                value = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
+            offset += mX.stride[1]
+            rVector[e, chunk] = round_operand(cfg, value)
+    if position < positions:
+        for chunk in cutlass.range_constexpr(chunks):
+            at = cute.assume(target, divby=cfg.chunk)
+            source = cute.recast_tensor(rVector[None, chunk], mA.element_type)
+            cute.autovec_copy(source, cute.make_tensor(mA.iterator + at, cute.make_layout(cfg.chunk)))
+            target += cutlass.Int64(positions) * cfg.chunk
+
+
+@cute.jit
+def pack_halo(
+    cfg: Static,
+    mX: cute.Tensor,
+    mA: cute.Tensor,
+    sizes: cute.IntTuple,
+    groups: cutlass.Int32,
+    stream: cuda.CUstream,
+    grid: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+    origins: cutlass.Constexpr,
+    chunks: cutlass.Constexpr,
+):
+    """x (n, c, d, h, w), any strides -> A, flat; `groups` times `chunks` chunks."""
+    pack_halo_kernel(cfg, mX, mA, sizes, grid, width, origins, chunks).launch(
+        grid=[(sizes[2] + THREADS - 1) // THREADS, groups, 1], block=[THREADS, 1, 1], stream=stream
+    )
+
+
+@cute.kernel
+def pack_taps_kernel(cfg: Static, mW: cute.Tensor, mB: cute.Tensor, sizes: cute.IntTuple, taps: cutlass.Constexpr):
+    """Compute one element of B per thread; `sizes` is (channels, filters, groups of channels)."""
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    at = bidx * THREADS + tidx
+    channels, filters, blocks = sizes
+    steps, inner = taps
+    if at < mB.shape[0]:
+        rest, place = divide(at, cfg.chunk)
+        rest, own = divide(rest, cfg.tile_n)
+        rest, chunk = divide(rest, cfg.tile_k // cfg.chunk)
+        rest, tap = divide(rest, inner)
+        rest, block = divide(rest, blocks)
+        tile, step = divide(rest, steps)
+        k, c = tile * cfg.tile_n + own, block * cfg.tile_k + chunk * cfg.chunk + place
+        value = mW.element_type(0.0)
+        if (c < channels) & (k < filters):
+            if cutlass.const_expr(cfg.transposed):  # from the filter's end on
+                value = mW[c, k, steps * inner - 1 - step * inner - tap]
+            else:
+                value = mW[k, c, step * inner + tap]
+        rounded = cute.make_rmem_tensor(1, dtype(cfg.element))
+        rounded[0] = round_operand(cfg, value)
+        mB[at] = cute.recast_tensor(rounded, mB.element_type)[0]
+
+
+@cute.jit
+def pack_taps(
+    cfg: Static,
+    mW: cute.Tensor,
+    mB: cute.Tensor,
+    sizes: cute.IntTuple,
+    stream: cuda.CUstream,
+    taps: cutlass.Constexpr,
+):
+    """w in torch's layout, its taps flattened to one extent -> B, flat: what each stage loads lies together."""
+    pack_taps_kernel(cfg, mW, mB, sizes, taps).launch(
+        grid=[(mB.shape[0] + THREADS - 1) // THREADS, 1, 1], block=[THREADS, 1, 1], stream=stream
+    )

@@ -1,0 +1,126 @@
+"""Plan of a convolution with halos: sizes of input and filters -> grid of positions, taps of a stage, stages.
+
+The input is packed into chunks of 16 bytes of channels, each for all positions of a grid (images, strips, three
+extents) that includes the padding as zeros. So the input of a tap lies at a fixed distance from each output position,
+and a tile of positions with its halo is one piece of memory. Wide lines are cut into strips, which repeat the columns
+that their filters share: the lines of a strip are short, and so is the halo of a filter of several lines. A stage holds
+the taps of the last two extents or, where they would not fit or the halo would cost more, of the last one.
+"""
+
+import itertools
+from typing import NamedTuple
+
+from workbench.kernels.conv.patch.plan import expand_setting
+
+CHUNK = 16  # bytes of channels that lie together: a row of a core matrix of wgmma
+MOST_STAGES = 8
+SHORTEST_STRIP = 32
+# products of one channel of four bytes, or two of two, that an SM multiplies in a cycle: 1024 of TF32
+CHANNEL_BYTES_PER_CYCLE = 4096
+L2_BYTES_PER_CYCLE = 32  # of one SM while all SMs read; inferred from products, which reach at least this
+
+
+class HaloPlan(NamedTuple):
+    """What the kernel needs for one size of input and filters."""
+
+    outputs: tuple  # of the three extents
+    grid: tuple  # strips, positions along the three extents
+    width: int  # outputs of a line of a strip
+    origins: tuple  # the input of the first position along each extent
+    outer: tuple  # (taps, grid positions between them) of the first extent, and of the second: a stage for each
+    inner: tuple  # the same of the taps that share a stage: of the last extent, of the one before
+    patch: int  # positions that a stage loads: a tile and its halo
+    stages: int
+    cost: float  # modelled cycles of an SM for one image, one channel byte and one filter tile
+
+    @property
+    def positions(self) -> int:
+        """Grid positions of an image."""
+        strips, depth, lines, columns = self.grid
+        return strips * depth * lines * columns
+
+    @property
+    def steps(self) -> int:
+        """Stages that a tile takes for each group of channels."""
+        return self.outer[0][0] * self.outer[1][0]
+
+    @property
+    def taps(self) -> int:
+        """Taps that share a stage."""
+        return self.inner[0][0] * self.inner[1][0]
+
+    @property
+    def reach(self) -> int:
+        """Positions behind a tile that its taps read."""
+        return sum((taps - 1) * step for taps, step in (*self.outer, *self.inner))
+
+
+def plan_extent(size, taps, padding, dilation, output_padding, transposed):
+    """Return (outputs, the input of the first position) of one extent at stride 1; taps count from that input on."""
+    reach = (taps - 1) * dilation
+    if transposed:  # a convolution by the filter from its end on, with the rest of the reach as padding
+        return size - 2 * padding + reach + output_padding, padding - reach
+    return size + 2 * padding - reach, -padding
+
+
+def list_plans(extents, taps, how, tile, width):
+    """Yield every division into strips and stages, with no stages yet; `width` is the bytes of an element.
+
+    `how` is (padding, dilation, output padding, whether it is transposed), `tile` (positions, filters, channels).
+    """
+    space = len(extents)
+    sizes, counts = expand_setting(extents, space, 1), expand_setting(taps, space, 1)
+    padding, dilation = expand_setting(how[0], space, 0), expand_setting(how[1], space, 1)
+    more = expand_setting(how[2], space, 0)
+    planned = [plan_extent(sizes[i], counts[i], padding[i], dilation[i], more[i], how[3]) for i in range(3)]
+    outputs, origins = tuple(each[0] for each in planned), tuple(each[1] for each in planned)
+    if min(outputs) < 1:
+        return
+    reach = [(counts[i] - 1) * dilation[i] for i in range(3)]
+    m, n, _ = tile
+    for strips in range(1, max(outputs[2] // SHORTEST_STRIP, 1) + 1):
+        columns = -(-outputs[2] // strips)
+        grid = (strips, outputs[0] + reach[0], outputs[1] + reach[1], columns + reach[2])
+        depth, line = (counts[0], dilation[0] * grid[2] * grid[3]), (counts[1], dilation[1] * grid[3])
+        for outer, second in (((depth, (1, 0)), line), ((depth, line), (1, 0))):
+            inner = ((counts[2], dilation[2]), second)
+            patch = -(-(m + sum((count - 1) * step for count, step in inner)) // 8) * 8
+            plan = HaloPlan(outputs, grid, columns, origins, outer, inner, patch, 0, 0.0)
+            multiply = m * n * plan.taps / CHANNEL_BYTES_PER_CYCLE
+            fetch = (patch + plan.taps * n) / L2_BYTES_PER_CYCLE
+            yield plan._replace(cost=width * (multiply + fetch) * plan.steps * plan.positions / m)
+
+
+def plan_halo(extents, taps, how, tile, width, most_stages, most_bytes):
+    """Return the plan of least cost with at least two stages in `most_bytes` of shared memory; None if there is none.
+
+    `how` and `tile` as in `list_plans`; ranks of extents and taps are those of the input.
+    """
+    found = []
+    for plan in list_plans(extents, taps, how, tile, width):
+        stages = most_bytes // count_stage_bytes(plan, tile, width)
+        if stages >= 2:
+            found.append(plan._replace(stages=min(stages, most_stages)))
+    return min(found, key=lambda plan: (plan.cost, plan.grid[0]), default=None)
+
+
+def count_stage_bytes(plan, tile, width):
+    """Bytes of one stage: a tile of the input with its halo, and the filters of all taps that share the stage."""
+    return (plan.patch + plan.taps * tile[1]) * tile[2] * width
+
+
+def has_outputs(extents, taps, how):
+    """Whether filters of `taps` fit into the padded input."""
+    return next(iter(list_plans(extents, taps, how, (64, 16, 8), 4)), None) is not None
+
+
+def find_offsets(plan):
+    """Distances of all taps from the first input of a position, along a strip: (stages, taps of a stage)."""
+    outer = [t * plan.outer[0][1] + r * plan.outer[1][1] for t, r in itertools.product(*map(count_taps, plan.outer))]
+    inner = [r * plan.inner[1][1] + s * plan.inner[0][1] for r, s in itertools.product(*map(count_taps, plan.inner[::-1]))]
+    return [[first + second for second in inner] for first in outer]
+
+
+def count_taps(axis):
+    """The indices of the taps of one extent."""
+    return range(axis[0])
