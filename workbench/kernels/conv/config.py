@@ -238,6 +238,7 @@ class HaloConfig(ConvConfig):
         "stages": "stages in shared memory, at most: one is multiplied while the others arrive",
         "chunk": "channels that lie together: 16 bytes",
         "rows": "output positions of a tile per MMA warpgroup",
+        "cluster": "CTAs of a cluster",
         "store_n": "filters of an epilogue subtile",
         "threads": "threads of a CTA: two MMA warpgroups and one producer warpgroup",
         "stages_bytes": "shared memory of all stages, at most",
@@ -249,6 +250,7 @@ class HaloConfig(ConvConfig):
     tile_k: int
     stages: int
     smem_bytes: int
+    cluster: ClassVar[int] = 1
     warpgroup_mma: ClassVar[bool] = True
 
     @property

@@ -3,18 +3,18 @@
 import functools
 
 import torch
-from cutlass import utils
 
 from workbench.kernels.conv.geometry import int32s
 from workbench.kernels.conv.halo.kernel import conv_halo
 from workbench.kernels.conv.halo.pack import pack_halo, pack_taps
-from workbench.kernels.conv.halo.plan import has_outputs, plan_halo
+from workbench.kernels.conv.halo.plan import plan_halo
 from workbench.kernels.conv.host import (
     check_extents,
     check_filters,
     check_operands,
     expand_extents,
     find_unit_axis,
+    max_active_clusters,
     view_along,
     view_like_output,
     view_vector,
@@ -24,21 +24,14 @@ from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
 @functools.cache
-def max_active_ctas(cfg: Static):
-    """Return how many CTAs of this kernel the device runs at once: one for each SM."""
-    return utils.HardwareInfo().get_max_active_clusters(1)
-
-
-@functools.cache
 def plan_convolution(cfg: Static, extents, taps):
     """Return the plan for these extents; ValueError if the filters or the stages do not fit."""
     how = (cfg.padding, cfg.dilation, cfg.output_padding, cfg.transposed)
-    if not has_outputs(extents, taps, how):
-        raise ValueError(f"filters of {taps} do not fit into an input of {extents}")
-    tile, width = (cfg.tile_m, cfg.tile_n, cfg.tile_k), 16 // cfg.chunk
-    plan = plan_halo(extents, taps, how, tile, width, cfg.stages, cfg.stages_bytes)
+    tile = (cfg.tile_m, cfg.tile_n, cfg.tile_k)
+    plan = plan_halo(extents, taps, how, tile, 16 // cfg.chunk, cfg.stages, cfg.stages_bytes)
     if plan is None:
-        raise ValueError(f"filters of {taps}: two stages do not fit into {cfg.stages_bytes} bytes of shared memory")
+        room = f"two stages do not fit into {cfg.stages_bytes} bytes of shared memory"
+        raise ValueError(f"filters of {taps} do not fit into an input of {extents}, or {room}")
     return plan
 
 
@@ -46,7 +39,7 @@ def pack_operands(cfg: Static, x, w, plan, blocks):
     """Return A and B as CuTe tensors, and the positions of A."""
     images, channels, filters = x.shape[0], x.shape[1], w.shape[1] if cfg.transposed else w.shape[0]
     tiles_m, tiles_n = -(-images * plan.positions // cfg.tile_m), -(-filters // cfg.tile_n)
-    positions = -(-(tiles_m * cfg.tile_m + plan.reach) // 8) * 8 + 8
+    positions = (tiles_m - 1) * cfg.tile_m + plan.span
     chunks = blocks * cfg.tile_k // cfg.chunk
     at_once = next(count for count in (8, 6, 4, 2, 1) if chunks % count == 0)
     packed = torch.empty(chunks * positions * cfg.chunk, dtype=x.dtype, device=x.device)
@@ -100,6 +93,6 @@ def halo_convolution(cfg: Static, names: Static, x, w, operands: Many):
         bind(conv_halo, cfg),
         (*(operand.dtype for operand in operands), plan),
         (mA, mB, views, DynamicTensor(y, leading_dim=4), int32s(x.shape[0], filters, blocks, positions)),
-        (max_active_ctas(cfg), plan),
+        (max_active_clusters(cfg), plan),
     )
     return result

@@ -79,9 +79,7 @@ def conv_halo_kernel(
         cute.arch.setmaxregister_increase(232)
         pipelines = (mainloop_pipeline, turn_barriers) if cutlass.const_expr(cfg.pingpong) else (mainloop_pipeline,)
         own = (images, filters, tiles_n, plan.steps * blocks)
-        compute_halos(
-            cfg, tiled_mma, (sA, sB, sC), operands, mY, pipelines, works, own, (warp_idx, tidx), plan
-        )
+        compute_halos(cfg, tiled_mma, (sA, sB, sC), operands, mY, pipelines, works, own, (warp_idx, tidx), plan)
 
 
 def count_halo_tiles(cfg: Static, images, filters, plan):

@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from workbench.kernels.conv.indexing import divide
 from workbench.kernels.static import Static, dtype
 
-THREADS = 128
+PACK_THREADS = 128
 
 
 @cute.jit
@@ -40,7 +40,7 @@ def pack_halo_kernel(
     block, group, _ = cute.arch.block_idx()
     images, channels, positions = sizes
     strips, depth, lines, columns = grid
-    position = block * THREADS + tidx
+    position = block * PACK_THREADS + tidx
     rest, t2 = divide(position, columns)
     rest, t1 = divide(rest, lines)
     rest, t0 = divide(rest, depth)
@@ -50,7 +50,9 @@ def pack_halo_kernel(
     inside = inside & (w >= 0) & (w < mX.shape[4])
     first = group * (chunks * cfg.chunk)
     offset = cutlass.Int64(image) * mX.stride[0] + cutlass.Int64(first) * mX.stride[1]
-    offset = offset + cutlass.Int64(d) * mX.stride[2] + cutlass.Int64(h) * mX.stride[3] + cutlass.Int64(w) * mX.stride[4]
+    offset = (
+        offset + cutlass.Int64(d) * mX.stride[2] + cutlass.Int64(h) * mX.stride[3] + cutlass.Int64(w) * mX.stride[4]
+    )
     target = (cutlass.Int64(group * chunks) * positions + position) * cfg.chunk
     rVector = cute.make_rmem_tensor((cfg.chunk, chunks), dtype(cfg.element))
     for chunk in cutlass.range_constexpr(chunks):
@@ -83,7 +85,7 @@ def pack_halo(
 ):
     """x (n, c, d, h, w), any strides -> A, flat; `groups` times `chunks` chunks."""
     pack_halo_kernel(cfg, mX, mA, sizes, grid, width, origins, chunks).launch(
-        grid=[(sizes[2] + THREADS - 1) // THREADS, groups, 1], block=[THREADS, 1, 1], stream=stream
+        grid=[(sizes[2] + PACK_THREADS - 1) // PACK_THREADS, groups, 1], block=[PACK_THREADS, 1, 1], stream=stream
     )
 
 
@@ -92,7 +94,7 @@ def pack_taps_kernel(cfg: Static, mW: cute.Tensor, mB: cute.Tensor, sizes: cute.
     """Compute one element of B per thread; `sizes` is (channels, filters, groups of channels)."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    at = bidx * THREADS + tidx
+    at = bidx * PACK_THREADS + tidx
     channels, filters, blocks = sizes
     steps, inner = taps
     if at < mB.shape[0]:
@@ -125,5 +127,5 @@ def pack_taps(
 ):
     """w in torch's layout, its taps flattened to one extent -> B, flat: what each stage loads lies together."""
     pack_taps_kernel(cfg, mW, mB, sizes, taps).launch(
-        grid=[(mB.shape[0] + THREADS - 1) // THREADS, 1, 1], block=[THREADS, 1, 1], stream=stream
+        grid=[(mB.shape[0] + PACK_THREADS - 1) // PACK_THREADS, 1, 1], block=[PACK_THREADS, 1, 1], stream=stream
     )

@@ -7,13 +7,10 @@ that their filters share: the lines of a strip are short, and so is the halo of 
 the taps of the last two extents or, where they would not fit or the halo would cost more, of the last one.
 """
 
-import itertools
 from typing import NamedTuple
 
 from workbench.kernels.conv.patch.plan import expand_setting
 
-CHUNK = 16  # bytes of channels that lie together: a row of a core matrix of wgmma
-MOST_STAGES = 8
 SHORTEST_STRIP = 32
 # products of one channel of four bytes, or two of two, that an SM multiplies in a cycle: 1024 of TF32
 CHANNEL_BYTES_PER_CYCLE = 4096
@@ -31,7 +28,7 @@ class HaloPlan(NamedTuple):
     inner: tuple  # the same of the taps that share a stage: of the last extent, of the one before
     patch: int  # positions that a stage loads: a tile and its halo
     stages: int
-    cost: float  # modelled cycles of an SM for one image, one channel byte and one filter tile
+    cost: float  # modelled cycles of an SM for one image, a byte of channels and a tile of filters
 
     @property
     def positions(self) -> int:
@@ -50,9 +47,9 @@ class HaloPlan(NamedTuple):
         return self.inner[0][0] * self.inner[1][0]
 
     @property
-    def reach(self) -> int:
-        """Positions behind a tile that its taps read."""
-        return sum((taps - 1) * step for taps, step in (*self.outer, *self.inner))
+    def span(self) -> int:
+        """Positions that all stages of a tile load, from its first one on."""
+        return self.patch + sum((taps - 1) * step for taps, step in self.outer)
 
 
 def plan_extent(size, taps, padding, dilation, output_padding, transposed):
@@ -63,8 +60,8 @@ def plan_extent(size, taps, padding, dilation, output_padding, transposed):
     return size + 2 * padding - reach, -padding
 
 
-def list_plans(extents, taps, how, tile, width):
-    """Yield every division into strips and stages, with no stages yet; `width` is the bytes of an element.
+def list_plans(extents, taps, how, tile):
+    """Yield every division into strips and stages, the number of stages left open; none where no filter fits.
 
     `how` is (padding, dilation, output padding, whether it is transposed), `tile` (positions, filters, channels).
     """
@@ -88,39 +85,18 @@ def list_plans(extents, taps, how, tile, width):
             plan = HaloPlan(outputs, grid, columns, origins, outer, inner, patch, 0, 0.0)
             multiply = m * n * plan.taps / CHANNEL_BYTES_PER_CYCLE
             fetch = (patch + plan.taps * n) / L2_BYTES_PER_CYCLE
-            yield plan._replace(cost=width * (multiply + fetch) * plan.steps * plan.positions / m)
+            yield plan._replace(cost=(multiply + fetch) * plan.steps * plan.positions / m)
 
 
 def plan_halo(extents, taps, how, tile, width, most_stages, most_bytes):
-    """Return the plan of least cost with at least two stages in `most_bytes` of shared memory; None if there is none.
+    """Return the plan of least cost with at least two stages in shared memory; None if there is none.
 
-    `how` and `tile` as in `list_plans`; ranks of extents and taps are those of the input.
+    `extents` and `taps` are as many as the input has; `width` is the bytes of an element. Where the filters do not fit
+    into the input there is no plan either.
     """
     found = []
-    for plan in list_plans(extents, taps, how, tile, width):
-        stages = most_bytes // count_stage_bytes(plan, tile, width)
+    for plan in list_plans(extents, taps, how, tile):
+        stages = most_bytes // ((plan.patch + plan.taps * tile[1]) * tile[2] * width)
         if stages >= 2:
             found.append(plan._replace(stages=min(stages, most_stages)))
     return min(found, key=lambda plan: (plan.cost, plan.grid[0]), default=None)
-
-
-def count_stage_bytes(plan, tile, width):
-    """Bytes of one stage: a tile of the input with its halo, and the filters of all taps that share the stage."""
-    return (plan.patch + plan.taps * tile[1]) * tile[2] * width
-
-
-def has_outputs(extents, taps, how):
-    """Whether filters of `taps` fit into the padded input."""
-    return next(iter(list_plans(extents, taps, how, (64, 16, 8), 4)), None) is not None
-
-
-def find_offsets(plan):
-    """Distances of all taps from the first input of a position, along a strip: (stages, taps of a stage)."""
-    outer = [t * plan.outer[0][1] + r * plan.outer[1][1] for t, r in itertools.product(*map(count_taps, plan.outer))]
-    inner = [r * plan.inner[1][1] + s * plan.inner[0][1] for r, s in itertools.product(*map(count_taps, plan.inner[::-1]))]
-    return [[first + second for second in inner] for first in outer]
-
-
-def count_taps(axis):
-    """The indices of the taps of one extent."""
-    return range(axis[0])
