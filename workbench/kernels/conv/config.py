@@ -237,6 +237,7 @@ class HaloConfig(ConvConfig):
         "tile_k": "input channels of one stage",
         "stages": "stages in shared memory, at most: one is multiplied while the others arrive",
         "chunk": "channels that lie together: 16 bytes",
+        "sector": "elements of a sector of memory: 32 bytes",
         "rows": "output positions of a tile per MMA warpgroup",
         "cluster": "CTAs of a cluster",
         "store_n": "filters of an epilogue subtile",
@@ -272,6 +273,11 @@ class HaloConfig(ConvConfig):
     def chunk(self) -> int:
         """Channels of 16 bytes."""
         return 16 // BYTES[self.mma]
+
+    @property
+    def sector(self) -> int:
+        """Elements of a sector of memory."""
+        return 32 // BYTES[self.mma]
 
     @property
     def pingpong(self) -> bool:

@@ -46,11 +46,12 @@ def pack_operands(cfg: Static, x, w, plan, blocks):
     mA = DynamicTensor(packed, align=16)
     x5 = expand_extents(x)
     axis = find_unit_axis(x5)
+    whole = channels % cfg.tile_k == 0
     call(
         bind(pack_halo, cfg),
-        (axis, plan.grid, plan.width, plan.origins, at_once),
+        (axis, plan.grid, plan.width, plan.origins, at_once, whole),
         (view_along(x5, axis), mA, int32s(images, channels, positions), int32s(chunks // at_once)[0]),
-        (plan.grid, plan.width, plan.origins, at_once),
+        (plan.grid, plan.width, plan.origins, at_once, whole),
     )
     packed = torch.empty(
         tiles_n * plan.steps * blocks * plan.taps * cfg.tile_n * cfg.tile_k, dtype=w.dtype, device=w.device

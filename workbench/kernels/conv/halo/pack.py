@@ -31,21 +31,25 @@ def pack_halo_kernel(
     width: cutlass.Constexpr,
     origins: cutlass.Constexpr,
     chunks: cutlass.Constexpr,
+    whole: cutlass.Constexpr,
 ):
     """Copy `chunks` chunks of one position per thread: reads run along the lines, writes are vectors of 16 bytes.
 
-    `sizes` is (images, channels, positions of A), `grid` and `width` are those of the plan.
+    The threads of a line begin where a sector of the input does. `sizes` is (images, channels, positions of A), `grid`
+    and `width` are those of the plan; `whole`: whether the channels fill all chunks.
     """
     tidx, _, _ = cute.arch.thread_idx()
     block, group, _ = cute.arch.block_idx()
     images, channels, positions = sizes
     strips, depth, lines, columns = grid
-    position = block * PACK_THREADS + tidx
-    rest, t2 = divide(position, columns)
-    rest, t1 = divide(rest, lines)
+    across = find_threads_of_line(cfg, columns)
+    line, thread = divide(block * PACK_THREADS + tidx, across)
+    rest, t1 = divide(line, lines)
     rest, t0 = divide(rest, depth)
     image, strip = divide(rest, strips)
-    d, h, w = t0 + origins[0], t1 + origins[1], strip * width + t2 + origins[2]
+    d, h, w0 = t0 + origins[0], t1 + origins[1], strip * width + origins[2]
+    t2 = thread - (w0 & (cfg.sector - 1))
+    w = w0 + t2
     inside = (image < images) & (d >= 0) & (d < mX.shape[2]) & (h >= 0) & (h < mX.shape[3])
     inside = inside & (w >= 0) & (w < mX.shape[4])
     first = group * (chunks * cfg.chunk)
@@ -53,21 +57,31 @@ def pack_halo_kernel(
     offset = (
         offset + cutlass.Int64(d) * mX.stride[2] + cutlass.Int64(h) * mX.stride[3] + cutlass.Int64(w) * mX.stride[4]
     )
+    position = line * columns + t2
     target = (cutlass.Int64(group * chunks) * positions + position) * cfg.chunk
-    rVector = cute.make_rmem_tensor((cfg.chunk, chunks), dtype(cfg.element))
-    for chunk in cutlass.range_constexpr(chunks):
-        for e in cutlass.range_constexpr(cfg.chunk):
-            value = mX.element_type(0.0)
-            if inside & (first + chunk * cfg.chunk + e < channels):
-                value = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
-            offset += mX.stride[1]
-            rVector[e, chunk] = round_operand(cfg, value)
-    if position < positions:
+    values = cute.make_rmem_tensor(chunks * cfg.chunk, mX.element_type)
+    values.fill(0.0)
+    if (t2 >= 0) & (t2 < columns) & (position < positions):
+        if inside:
+            for e in cutlass.range_constexpr(chunks * cfg.chunk):
+                if cutlass.const_expr(whole):
+                    values[e] = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
+                elif first + e < channels:
+                    values[e] = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
+                offset += mX.stride[1]
+        rVector = cute.make_rmem_tensor(cfg.chunk, dtype(cfg.element))
         for chunk in cutlass.range_constexpr(chunks):
+            for e in cutlass.range_constexpr(cfg.chunk):
+                rVector[e] = round_operand(cfg, values[chunk * cfg.chunk + e])
             at = cute.assume(target, divby=cfg.chunk)
-            source = cute.recast_tensor(rVector[None, chunk], mA.element_type)
+            source = cute.recast_tensor(rVector, mA.element_type)
             cute.autovec_copy(source, cute.make_tensor(mA.iterator + at, cute.make_layout(cfg.chunk)))
             target += cutlass.Int64(positions) * cfg.chunk
+
+
+def find_threads_of_line(cfg: Static, columns):
+    """Return the threads of a line: whole sectors of the input, wherever in a sector it begins."""
+    return -(-(columns + cfg.sector - 1) // cfg.sector) * cfg.sector
 
 
 @cute.jit
@@ -82,10 +96,12 @@ def pack_halo(
     width: cutlass.Constexpr,
     origins: cutlass.Constexpr,
     chunks: cutlass.Constexpr,
+    whole: cutlass.Constexpr,
 ):
     """x (n, c, d, h, w), any strides -> A, flat; `groups` times `chunks` chunks."""
-    pack_halo_kernel(cfg, mX, mA, sizes, grid, width, origins, chunks).launch(
-        grid=[(sizes[2] + PACK_THREADS - 1) // PACK_THREADS, groups, 1], block=[PACK_THREADS, 1, 1], stream=stream
+    threads = (sizes[2] + grid[3] - 1) // grid[3] * find_threads_of_line(cfg, grid[3])
+    pack_halo_kernel(cfg, mX, mA, sizes, grid, width, origins, chunks, whole).launch(
+        grid=[(threads + PACK_THREADS - 1) // PACK_THREADS, groups, 1], block=[PACK_THREADS, 1, 1], stream=stream
     )
 
 

@@ -10,7 +10,6 @@ from workbench.language.operation import SHARED_BYTES
 from workbench.language.operations.conv.configs import (
     STAGES,
     arguments_of,
-    halo_config,
     most_stages,
     patch_config,
     sm80_config,
