@@ -64,9 +64,10 @@ def pack_halo_kernel(
     if (t2 >= 0) & (t2 < columns) & (position < positions):
         if inside:
             for e in cutlass.range_constexpr(chunks * cfg.chunk):
-                if cutlass.const_expr(whole):
-                    values[e] = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
-                elif first + e < channels:
+                if cutlass.const_expr(not whole):
+                    if first + e < channels:
+                        values[e] = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
+                else:
                     values[e] = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
                 offset += mX.stride[1]
         rVector = cute.make_rmem_tensor(cfg.chunk, dtype(cfg.element))

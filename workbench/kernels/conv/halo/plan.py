@@ -20,12 +20,16 @@ L2_BYTES_PER_CYCLE = 32  # of one SM while all SMs read; inferred from products,
 class HaloPlan(NamedTuple):
     """What the kernel needs for one size of input and filters."""
 
-    outputs: tuple  # of the three extents
-    grid: tuple  # strips, positions along the three extents
+    outputs: tuple[int, int, int]  # of the three extents
+    grid: tuple[int, int, int, int]  # strips, positions along the three extents
     width: int  # outputs of a line of a strip
-    origins: tuple  # the input of the first position along each extent
-    outer: tuple  # (taps, grid positions between them) of the first extent, and of the second: a stage for each
-    inner: tuple  # the same of the taps that share a stage: of the last extent, of the one before
+    origins: tuple[int, int, int]  # the input of the first position along each extent
+    outer: tuple[
+        tuple[int, int], tuple[int, int]
+    ]  # (taps, grid positions between them) of the first extent, and of the second: a stage for each
+    inner: tuple[
+        tuple[int, int], tuple[int, int]
+    ]  # the same of the taps that share a stage: of the last extent, of the one before
     patch: int  # positions that a stage loads: a tile and its halo
     stages: int
     cost: float  # modelled cycles of an SM for one image, a byte of channels and a tile of filters
@@ -88,7 +92,9 @@ def list_plans(extents, taps, how, tile):
             yield plan._replace(cost=(multiply + fetch) * plan.steps * plan.positions / m)
 
 
-def plan_halo(extents, taps, how, tile, width, most_stages, most_bytes):
+def plan_halo(
+    extents: tuple, taps: tuple, how: tuple, tile: tuple, width: int, most_stages: int, most_bytes: int
+) -> HaloPlan | None:
     """Return the plan of least cost with at least two stages in shared memory; None if there is none.
 
     `extents` and `taps` are as many as the input has; `width` is the bytes of an element. Where the filters do not fit
