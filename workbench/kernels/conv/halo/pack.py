@@ -8,17 +8,18 @@ import cutlass
 import cutlass.cute as cute
 
 from workbench.kernels.conv.indexing import divide
-from workbench.kernels.static import Static, dtype
+from workbench.kernels.static import Static
 
 PACK_THREADS = 128
 
 
 @cute.jit
-def round_operand(cfg: Static, value):
-    """Round a float32 to TF32; other operands are as they lie in memory."""
+def put_operand(cfg: Static, target: cute.Tensor, place: cutlass.Constexpr, value):
+    """Put a value into registers: rounded to TF32, or as it lies in memory."""
     if cutlass.const_expr(cfg.mma == "tf32"):
-        return value.to(cutlass.TFloat32)
-    return value
+        cute.recast_tensor(target, cutlass.Int32)[place] = cute.arch.cvt_f32_tf32(value)
+    else:
+        target[place] = value
 
 
 @cute.kernel
@@ -70,13 +71,12 @@ def pack_halo_kernel(
                 else:
                     values[e] = cute.make_tensor(mX.iterator + offset, cute.make_layout(1))[0]
                 offset += mX.stride[1]
-        rVector = cute.make_rmem_tensor(cfg.chunk, dtype(cfg.element))
+        rVector = cute.make_rmem_tensor(cfg.chunk, mA.element_type)
         for chunk in cutlass.range_constexpr(chunks):
             for e in cutlass.range_constexpr(cfg.chunk):
-                rVector[e] = round_operand(cfg, values[chunk * cfg.chunk + e])
+                put_operand(cfg, rVector, e, values[chunk * cfg.chunk + e])
             at = cute.assume(target, divby=cfg.chunk)
-            source = cute.recast_tensor(rVector, mA.element_type)
-            cute.autovec_copy(source, cute.make_tensor(mA.iterator + at, cute.make_layout(cfg.chunk)))
+            cute.autovec_copy(rVector, cute.make_tensor(mA.iterator + at, cute.make_layout(cfg.chunk)))
             target += cutlass.Int64(positions) * cfg.chunk
 
 
@@ -128,9 +128,9 @@ def pack_taps_kernel(cfg: Static, mW: cute.Tensor, mB: cute.Tensor, sizes: cute.
                 value = mW[c, k, steps * inner - 1 - step * inner - tap]
             else:
                 value = mW[k, c, step * inner + tap]
-        rounded = cute.make_rmem_tensor(1, dtype(cfg.element))
-        rounded[0] = round_operand(cfg, value)
-        mB[at] = cute.recast_tensor(rounded, mB.element_type)[0]
+        operand = cute.make_rmem_tensor(1, mB.element_type)
+        put_operand(cfg, operand, 0, value)
+        mB[at] = operand[0]
 
 
 @cute.jit
