@@ -316,7 +316,7 @@ def test_products_from_patches_are_exact(
     assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings)).float())
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "how", "shape", "filters", "transposed", "settings", "resident"),
     [
@@ -432,7 +432,15 @@ def test_a_group_for_each_channel() -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("how", [f"{PATCH} .arch(sm_90a) .tile(64, 16, 4)", f"{HOPPER} .tile(64, 16, 16)", ".rows(2)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        f"{PATCH} .arch(sm_90a) .tile(64, 16, 4)",
+        f"{HOPPER} .tile(64, 16, 16)",
+        f"{HALO} .mma(tf32) .tile(128, 16, 8)",
+        ".rows(2)",
+    ],
+)
 def test_inputs_with_other_strides_and_epilogues(how: str) -> None:
     x = integers((2, 6, 5, 4), torch.float32, 1).contiguous(memory_format=torch.channels_last)[:, ::2]
     w, bias = integers((9, 3, 2, 2), torch.float32, 2), integers((9,), torch.float32, 3)
@@ -458,6 +466,7 @@ EPILOGUE = (
         (".arch(sm_90a) .mma(tf32) .tile(64, 16, 16) .schedule(pingpong)", True, (6, 12, 2, 3), {"stride": 2}),
         (".arch(sm_90a) .product() .mma(tf32) .tile(64, 32, 32) .schedule(cooperative)", False, (12, 6, 1, 1), {}),
         (".product()", False, (12, 6, 1, 1), {}),
+        (f"{HALO} .mma(tf32) .tile(128, 16, 8)", False, (12, 6, 3, 3), {"padding": (2, 1)}),
     ],
 )
 def test_epilogues_read_tensors_of_the_results_shape_and_of_the_filters(
