@@ -339,7 +339,8 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
                 reason=f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{exact}",
             ),
         )
-    choices = _order(list_choices(operation, kind, size, context.device), _halo_choices(context, kind, size))
+    halos = list_halo_choices(operation, kind, size, context.device)
+    choices = order_choices(list_choices(operation, kind, size, context.device), halos)
     return tuple(
         Rung(
             settings=choice.settings,
@@ -351,14 +352,7 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
     )
 
 
-def _halo_choices(context: Context, kind: str, size: Size) -> tuple[HaloChoice, ...]:
-    """Convolutions with halos, for filters whose taps share inputs."""
-    if math.prod(size.taps) == 1:
-        return ()
-    return list_halo_choices(context.found.operation, kind, size, context.device)
-
-
-def _order(known: tuple[Choice, ...], halos: tuple[HaloChoice, ...]) -> tuple[Choice | HaloChoice, ...]:
+def order_choices(known: tuple[Choice, ...], halos: tuple[HaloChoice, ...]) -> tuple[Choice | HaloChoice, ...]:
     """Halos first where the model says so clearly, else the fastest of them as the first idea behind the first choice.
 
     No GPU has run them yet: the gain that counts as clear is inferred from how well the model orders other kernels.

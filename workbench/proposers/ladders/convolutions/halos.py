@@ -75,8 +75,10 @@ def model_halo_time(cfg: HaloConfig, plan: HaloPlan, size: Size, device: devices
 def list_halo_choices(
     operation: Call, kind: str, size: Size, device_name: str, most: int = 2
 ) -> tuple[HaloChoice, ...]:
-    """Legal configurations that fit into shared memory, fastest first by the model."""
+    """Legal configurations that fit into shared memory, fastest first by the model; none for filters of one tap."""
     device, found = devices.find(device_name), []
+    if math.prod(size.taps) == 1:  # a product, whose inputs no taps share
+        return ()
     for m, n in TILES:
         if n >= 2 * max(size.filters, 32):
             continue
