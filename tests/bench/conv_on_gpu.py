@@ -228,7 +228,9 @@ def programs(case: Case, kind: str, most: int) -> list[str]:
         if case.pointwise
         else ()
     )
-    chosen = convolutions.list_choices(main, kind, size_of(case), "H200", most)
+    size = size_of(case)
+    halos = convolutions.list_halo_choices(main, kind, size, "H200")
+    chosen = convolutions.order_choices(convolutions.list_choices(main, kind, size, "H200", most), halos)[:most]
     return [
         format_program(
             Program(

@@ -72,6 +72,7 @@ PROGRAMS = {  # name of the file -> program
     "conv_sm90": f"conv(x, w, padding=1) {SM90} .mma(tf32) .schedule(cooperative)",
     "conv_pointwise": f"conv(x, w) {SM80} .product() .mma(tf32)",
     "convtranspose": f"convtranspose(x, w, stride=2) {SM90} .mma(bf16) .schedule(pingpong)",
+    "conv_halo": f"conv(x, w, padding=1) {SM90} .mma(tf32) .schedule(halo) >> bias() >> residual()",
     "convtranspose_patch": f"convtranspose(x, w, stride=2) {SM80} .mma(tf32) .schedule(patch) >> bias() >> residual()",
     "attention_sm80": f"attention(q, k, v, causal=1) {SM80} .mma(f16)",
     "attention_flash": f"attention(q, k, v) {SM90} .mma(bf16) .schedule(flash)",

@@ -18,6 +18,7 @@ from workbench.language import Binding, check, format_program, parse
 
 GOLDEN = Path(__file__).parent / "golden"
 HOPPER = ".arch(sm_90a) .mma(tf32) .schedule(cooperative)"
+HALO = ".arch(sm_90a) .schedule(halo)"
 PATCH = ".mma(tf32) .schedule(patch)"
 STRICT = ".arch(sm_90a) .mma(tf32x3)"
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
@@ -100,6 +101,15 @@ def text_of(transposed: bool, settings: dict[str, Any]) -> str:
         ("conv(x, w) .arch(sm_90a) .mma(e4m3) .schedule(cooperative)", "mma", "tf32, bf16, f16, tf32x3"),
         ("conv(x, w) .arch(sm_90a) .mma(bf16) .schedule(both)", "schedule", "cooperative, pingpong"),
         ("conv(x, w) .mma(bf16) .schedule(patch)", "mma", "tf32"),
+        ("conv(x, w) .mma(tf32) .schedule(halo)", "arch", ".schedule(patch)"),
+        (f"conv(x, w) {HALO} .mma(tf32x3)", "mma", "tf32, bf16, f16"),
+        (f"conv(x, w, stride=(1, 2)) {HALO} .mma(tf32)", "stride", "1, or .schedule(cooperative)"),
+        (f"conv(x, w, groups=2) {HALO} .mma(tf32)", "groups", "1, or .schedule(cooperative)"),
+        (f"conv(x, w, groups=channels) {HALO} .mma(tf32)", "groups", "1, or .schedule(cooperative)"),
+        (f"conv(x, w) {HALO} .mma(bf16) .tile(512, 128, 16)", "tile", "filters up to 32768"),
+        (f"conv(x, w) {HALO} .mma(bf16) .tile(256, 64, 8)", "tile", "channels 16, 32, 64"),
+        (f"conv(x, w) {HALO} .mma(tf32) .stages(1)", "stages", "2 to 16"),
+        (f"conv(x, w) {HALO} .mma(tf32) .cluster(2)", "cluster", "leave it out"),
         (f"conv(x, w, groups=channels) {PATCH}", "groups", ".rows(8)"),
         (f"conv(x, w) {PATCH} .tile(128, 24, 8)", "tile", "filters a multiple of 16"),
         (f"conv(x, w) {PATCH} .tile(256, 128, 8)", "tile", "128 sums of a thread"),
@@ -306,6 +316,52 @@ def test_products_from_patches_are_exact(
     assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings)).float())
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("kind", "how", "shape", "filters", "transposed", "settings", "resident"),
+    [
+        # strips; warpgroups that take turns, each with several tiles; filters and channels that fill no tile
+        ("f16", ".tile(128, 64, 16)", (2, 20, 9, 70), (72, 20, 3, 3), False, {"padding": 1}, 2),
+        # a tile that the warpgroups share, a part of the padding taken off
+        ("tf32", ".tile(256, 128, 8)", (2, 20, 9, 17), (20, 11, 3, 4), True, {"padding": (1, 0)}, 1),
+        # taps of several lines in stages of their own, where those of all lines do not fit
+        ("tf32", ".tile(256, 64, 32)", (1, 33, 9, 40), (16, 33, 5, 5), False, {"padding": 2, "dilation": (1, 3)}, None),
+        ("bf16", ".tile(512, 32, 32) .stages(2)", (2, 3, 30), (20, 3, 7), False, {"padding": 3}, None),
+        ("tf32", ".tile(128, 16, 16)", (1, 9, 4, 6, 7), (9, 5, 3, 2, 3), True, {"dilation": 2, "output_padding": 1}, 1),
+    ],
+)
+def test_products_with_halos_are_exact(
+    kind: str,
+    how: str,
+    shape: tuple[int, ...],
+    filters: tuple[int, ...],
+    transposed: bool,
+    settings: dict[str, Any],
+    resident: int | None,
+) -> None:
+    x, w = integers(shape, DTYPES[kind], 1), integers(filters, DTYPES[kind], 2)
+    bias = integers((filters[1] if transposed else filters[0],), DTYPES[kind], 3)
+    got = convolved(
+        text_of(transposed, settings),
+        f"{HALO} .mma({kind}) {how}",
+        (x, w, bias),
+        epilogue=">> bias() >> relu()",
+        resident=resident,
+    )
+    assert torch.equal(got, torch.relu(reference(x, w, transposed, bias, **settings)).to(DTYPES[kind]))
+
+
+def test_inputs_with_halos_are_rounded_to_tf32_and_reach_no_other_line() -> None:
+    x, w = torch.rand(1, 8, 6, 9), torch.rand(8, 8, 3, 3)
+    x[0, :, 3, 8] = float("inf")
+    got = convolved("conv(x, w, padding=1)", f"{HALO} .mma(tf32) .tile(128, 16, 8)", (x[:, :, ::1], w))
+    wanted = reference(x, w, False, padding=1).float()
+    assert torch.equal(got.isinf(), wanted.isinf())
+    finite = ~wanted.isinf()
+    assert (got - wanted)[finite].abs().max() < 0.02  # 72 products, each of two operands that are rounded by 2**-12
+    assert (got - wanted)[finite].mean().abs() < 0.002  # where bits are cut off, all sums are too small
+
+
 def test_an_infinity_stays_where_its_taps_are_though_blocks_are_filled_up() -> None:
     x, w = integers((1, 3, 5, 5), torch.float32, 1), integers((4, 3, 3, 3), torch.float32, 2).abs() + 1
     x[0, :, 2, 2] = float("inf")
@@ -376,7 +432,15 @@ def test_a_group_for_each_channel() -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("how", [f"{PATCH} .arch(sm_90a) .tile(64, 16, 4)", f"{HOPPER} .tile(64, 16, 16)", ".rows(2)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        f"{PATCH} .arch(sm_90a) .tile(64, 16, 4)",
+        f"{HOPPER} .tile(64, 16, 16)",
+        f"{HALO} .mma(tf32) .tile(128, 16, 8)",
+        ".rows(2)",
+    ],
+)
 def test_inputs_with_other_strides_and_epilogues(how: str) -> None:
     x = integers((2, 6, 5, 4), torch.float32, 1).contiguous(memory_format=torch.channels_last)[:, ::2]
     w, bias = integers((9, 3, 2, 2), torch.float32, 2), integers((9,), torch.float32, 3)
@@ -402,6 +466,7 @@ EPILOGUE = (
         (".arch(sm_90a) .mma(tf32) .tile(64, 16, 16) .schedule(pingpong)", True, (6, 12, 2, 3), {"stride": 2}),
         (".arch(sm_90a) .product() .mma(tf32) .tile(64, 32, 32) .schedule(cooperative)", False, (12, 6, 1, 1), {}),
         (".product()", False, (12, 6, 1, 1), {}),
+        (f"{HALO} .mma(tf32) .tile(128, 16, 8)", False, (12, 6, 3, 3), {"padding": (2, 1)}),
     ],
 )
 def test_epilogues_read_tensors_of_the_results_shape_and_of_the_filters(

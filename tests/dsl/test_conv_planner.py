@@ -11,13 +11,14 @@ import pytest
 from workbench import problems
 from workbench.codegen import compile_program
 from workbench.executors.inspector import WorkerInspector
-from workbench.language import Binding, Call, Program, Stage, check, format_program
+from workbench.language import Binding, Call, Program, Stage, check, format_program, parse
 from workbench.language.ir import Operand
 from workbench.language.limits import check_limits
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.ladders.base import put
 from workbench.proposers.ladders.convolutions import Size, correct_whole, list_choices
+from workbench.proposers.ladders.convolutions.halos import HALO_GAIN, list_halo_choices
 from workbench.proposers.ladders.convolutions.patches import list_patch_choices
 from workbench.proposers.planner import Planner
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
@@ -210,6 +211,51 @@ def test_patches_come_first_for_few_channels_and_for_transposed_ones_with_a_stri
             ),
         )
         assert not check(program) and not check_limits(program, binding)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "clear"),
+    [
+        ("tf32", {"images": 128, "channels": 64, "filters": 64, "extents": (256, 256), "out": (254, 254)}, True),
+        ("tf32", {"images": 16, "channels": 32, "filters": 64, "extents": (32, 64, 64), "out": (30, 62, 62)}, True),
+        ("bf16", {"images": 16, "channels": 128, "filters": 256, "extents": (128, 128), "out": (126, 126)}, False),
+    ],
+)
+def test_halos_that_fit_are_clearly_faster_where_few_filters_share_an_input(
+    kind: str, size: dict[str, Any], clear: bool
+) -> None:
+    axes = len(size["extents"])
+    whole, call = Size(**size, taps=(3,) * axes, stride=(1,) * axes), Call(name="conv", positional=("x", "w"))
+    halos, others = list_halo_choices(call, kind, whole, "H200"), list_choices(call, kind, whole, "H200")
+    assert (others[0].seconds >= HALO_GAIN * halos[0].seconds) == clear
+    assert all(2 <= choice.plan.stages <= 8 and choice.plan.taps == 9 for choice in halos)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "place"),
+    [("128, 64, 64, 256", 0), ("16, 128, 256, 128", 1)],
+)
+def test_halos_come_first_where_that_is_clear_else_as_the_first_idea(sizes: str, place: int) -> None:
+    ask = asked("c = nn.ConvTranspose2d(channels, filters, 3, padding=1)", "self.c(x)", sizes=sizes)
+    computation = recognise(ask.facts)
+    rungs = ladder(Context(found=computation, precision="tf32", arch="sm_90a", facts=ask.facts))
+    ways = [{call.name: call.positional for call in rung.settings}.get("schedule") for rung in rungs]
+    assert ways.index(("halo",)) == place
+    strided = asked("c = nn.Conv2d(channels, filters, 3, stride=2)", "self.c(x)", sizes=sizes)
+    rungs = ladder(Context(found=recognise(strided.facts), precision="tf32", arch="sm_90a", facts=strided.facts))
+    assert not any(put("schedule", "halo") in rung.settings for rung in rungs)
+
+
+def test_halos_that_do_not_fit_are_refused_with_what_would() -> None:
+    operands = (
+        ("x", Operand(shape=(1, 8, 64, 4096), dtype="float32")),
+        ("w", Operand(shape=(64, 8, 3, 999), dtype="float32")),
+    )
+    binding = Binding(init_source="", forward_arguments=("x", "w"), tensors=operands)
+    text = "conv(x, w) .arch(sm_90a) .mma(tf32) .tile(512, 64, 32) .schedule(halo)"
+    found = check_limits(parse(text), binding)
+    assert [item.field for item in found] == ["tile"] and "two stages" in found[0].reason
+    assert "smaller tile" in found[0].legal
 
 
 def test_patches_come_first_in_the_ladder_of_a_transposed_convolution_with_a_stride() -> None:

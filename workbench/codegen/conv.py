@@ -11,7 +11,14 @@ from workbench.codegen.launch import Hook, Launch
 from workbench.kernels.conv.config import ConvConfig
 from workbench.kernels.operands import Read
 from workbench.language.ir import Binding, Stage, setting
-from workbench.language.operations.conv.configs import as_gemm, direct_config, patch_config, sm80_config, sm90_config
+from workbench.language.operations.conv.configs import (
+    as_gemm,
+    direct_config,
+    halo_config,
+    patch_config,
+    sm80_config,
+    sm90_config,
+)
 from workbench.language.operations.epilogue import chain_of
 
 HOST = "workbench.kernels.conv.host"
@@ -33,6 +40,9 @@ def lower_conv(stage: Stage, binding: Binding) -> Launch:
     if setting(stage, "schedule") == "patch":
         entry = "workbench.kernels.conv.patch.host:patch_convolution"
         return _launch(entry, patch_config(stage), fragments_hook(stage), binding)
+    if setting(stage, "schedule") == "halo":
+        entry = "workbench.kernels.conv.halo.host:halo_convolution"
+        return _launch(entry, halo_config(stage), fragments_hook(stage), binding)
     gemm_config = sm80_config(stage) if setting(stage, "schedule") is None else sm90_config(stage)
     return _launch(f"{HOST}:implicit_gemm_convolution", gemm_config, fragments_hook(stage), binding)
 

@@ -10,7 +10,7 @@ from workbench.kernels.gemm.sm90.config import GemmSm90Config, stage_bytes
 from workbench.language.ir import Call, Program, Stage, number, setting
 from workbench.language.operation import Operation
 from workbench.language.operations import epilogue
-from workbench.language.operations.conv.configs import as_gemm, patch_config, sm80_config, sm90_config
+from workbench.language.operations.conv.configs import as_gemm, halo_config, patch_config, sm80_config, sm90_config
 from workbench.language.operations.gemm.sm90 import config_of
 from workbench.language.operations.graphs import aggregate
 from workbench.language.operations.graphs.attention import sddmm_config, softmax_config
@@ -141,6 +141,15 @@ def _convolution(stage: Stage) -> Cost:
             stages=patch.stages,
             accumulators=patch.accumulators,
             registers=min(255, patch.accumulators + OTHER_REGISTERS),
+        )
+    if setting(stage, "schedule") == "halo":
+        halo = halo_config(stage)
+        return Cost(
+            threads=halo.threads,
+            stages=halo.stages,
+            accumulators=halo.rows * halo.tile_n // 128,
+            registers=REGISTERS_OF_SM // halo.threads // 8 * 8,
+            persistent=True,
         )
     if setting(stage, "schedule") is None:
         sm80 = sm80_config(stage)

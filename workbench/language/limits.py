@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from workbench.kernels.conv.halo.plan import plan_halo
 from workbench.kernels.conv.patch.plan import plan_patches
 from workbench.kernels.gemm.sm90.config import STORED
 from workbench.language import ranks
@@ -19,7 +20,7 @@ from workbench.language.expressions.reduction_passes import plan
 from workbench.language.ir import Binding, Operand, Program, Rejection, Stage, number, setting
 from workbench.language.operation import SHARED_BYTES, WARPS
 from workbench.language.operations import bulk_copy, rowwise
-from workbench.language.operations.conv.configs import patch_config
+from workbench.language.operations.conv.configs import halo_config, patch_config
 from workbench.language.parser import format_value
 from workbench.language.registry import OPERATIONS
 
@@ -63,6 +64,7 @@ def check_limits(program: Program, binding: Binding) -> tuple[Rejection, ...]:
             *_strip(stage, known),
             *_check_written_out(stage, known),
             *_patch(stage, known),
+            *_halo(stage, known),
         ]
         if stage.result is not None:
             shape = _result(stage, known)
@@ -227,6 +229,21 @@ def _patch(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
     value = ", ".join(map(str, cfg.tile))
     reason = f"{cfg.stages} stages of its patches do not fit into {cfg.smem_bytes} bytes of shared memory"
     return [Rejection(field="tile", value=value, reason=reason, legal="a smaller tile, or fewer stages")]
+
+
+def _halo(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    """Two stages of a convolution with halos that do not fit into shared memory."""
+    x, w = _first(stage, known), _first(stage, known, 1)
+    if setting(stage, "schedule") != "halo" or x is None or w is None or len(x.shape) != len(w.shape):
+        return []
+    cfg = halo_config(stage)
+    how = (cfg.padding, cfg.dilation, cfg.output_padding, cfg.transposed)
+    extents, taps = x.shape[2:], w.shape[2:]
+    if plan_halo(extents, taps, how, cfg.tile, 16 // cfg.chunk, cfg.stages, cfg.stages_bytes) is not None:
+        return []
+    value = ", ".join(map(str, cfg.tile))
+    reason = f"two stages of its input and of the filters do not fit into {cfg.stages_bytes} bytes of shared memory"
+    return [Rejection(field="tile", value=value, reason=reason, legal="a smaller tile")]
 
 
 def _result(stage: Stage, known: Mapping[str, Operand]) -> tuple[int, ...] | None:

@@ -221,3 +221,90 @@ class Sm90Config(ImplicitGemmConfig):
     def shared_bytes(self) -> int:
         """Shared memory of a CTA in bytes: stages, epilogue, mbarriers."""
         return self.stages * self.stage_bytes + self.epilogue_bytes + 1024
+
+
+@record
+class HaloConfig(ConvConfig):
+    """MMA warpgroups multiply all taps of a stage by wgmma; a producer warp loads the input once, with its halo.
+
+    Two warpgroups take turns with a tile each where the registers of one hold its sums, else they share it.
+    """
+
+    CONSTANTS: ClassVar[dict[str, str]] = {
+        **ConvConfig.CONSTANTS,
+        "tile_m": "output positions of an output tile",
+        "tile_n": "filters of an output tile",
+        "tile_k": "input channels of one stage",
+        "stages": "stages in shared memory, at most: one is multiplied while the others arrive",
+        "chunk": "channels that lie together: 16 bytes",
+        "sector": "elements of a sector of memory: 32 bytes",
+        "rows": "output positions of a tile per MMA warpgroup",
+        "cluster": "CTAs of a cluster",
+        "store_n": "filters of an epilogue subtile",
+        "threads": "threads of a CTA: two MMA warpgroups and one producer warpgroup",
+        "stages_bytes": "shared memory of all stages, at most",
+    }
+
+    mma: str  # operand type of the tensor cores: f16, bf16 or tf32
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
+    smem_bytes: int
+    cluster: ClassVar[int] = 1
+    warpgroup_mma: ClassVar[bool] = True
+
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """(output positions, filters, input channels) of a tile."""
+        return self.tile_m, self.tile_n, self.tile_k
+
+    @property
+    def stored(self) -> str:
+        """Element type in memory."""
+        return STORED[self.mma]
+
+    @property
+    def element(self) -> str:
+        """Element type of the wgmma operands."""
+        return self.mma
+
+    @property
+    def chunk(self) -> int:
+        """Channels of 16 bytes."""
+        return 16 // BYTES[self.mma]
+
+    @property
+    def sector(self) -> int:
+        """Elements of a sector of memory."""
+        return 32 // BYTES[self.mma]
+
+    @property
+    def pingpong(self) -> bool:
+        """Whether the MMA warpgroups alternate output tiles instead of sharing one: 128 sums of a thread at most."""
+        return self.tile_m * self.tile_n <= 128 * 128
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: two MMA warpgroups and one producer warpgroup."""
+        return 384
+
+    @property
+    def rows(self) -> int:
+        """Output positions of a tile that one MMA warpgroup computes and stores."""
+        return self.tile_m if self.pingpong else self.tile_m // 2
+
+    @property
+    def store_n(self) -> int:
+        """Filters of an epilogue subtile."""
+        return 32 if self.rows <= 128 and self.tile_n % 32 == 0 else 16
+
+    @property
+    def epilogue_bytes(self) -> int:
+        """Shared memory of the epilogue in bytes."""
+        return 2 * self.store_n * (self.rows + 4) * 4
+
+    @property
+    def stages_bytes(self) -> int:
+        """Shared memory of all stages, at most, in bytes: what epilogue and mbarriers leave."""
+        return self.smem_bytes - self.epilogue_bytes - 1024

@@ -6,7 +6,7 @@ from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import reject_settings
 from workbench.language.operations.conv import epilogue
 from workbench.language.operations.conv.configs import arguments_of, as_gemm
-from workbench.language.operations.conv.tensor_core_checks import check_patch, check_sm80, check_sm90
+from workbench.language.operations.conv.tensor_core_checks import check_halo, check_patch, check_sm80, check_sm90
 from workbench.language.operations.gemm import checks as gemm_checks
 
 LEAST = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
@@ -25,6 +25,10 @@ def check(stage: Stage) -> list[Rejection]:
     if setting(stage, "schedule") == "patch":
         found += reject_settings(stage, ("rows", "filters", "cluster", "unfold"), "each warp has positions of its own")
         return found + check_patch(stage)
+    if setting(stage, "schedule") == "halo":
+        how = "the warpgroups of this schedule share what a CTA loads"
+        found += reject_settings(stage, (*ONLY_DIRECT, "cluster", "unfold"), how)
+        return found + check_halo(stage)
     if setting(stage, "schedule") is not None:
         found += reject_settings(stage, ONLY_DIRECT, "a schedule says which thread computes what")
         return found + check_sm90(stage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypedDict
 
-from workbench.kernels.conv.config import BYTES, DirectConfig, Extents, PatchConfig, Sm80Config, Sm90Config
+from workbench.kernels.conv.config import BYTES, DirectConfig, Extents, HaloConfig, PatchConfig, Sm80Config, Sm90Config
 from workbench.kernels.operands import Read
 from workbench.language.ir import Call, Stage, number, setting
 from workbench.language.operation import SHARED_BYTES
@@ -13,6 +13,7 @@ from workbench.language.operations.conv.epilogue import transpose_epilogues
 from workbench.language.operations.epilogue import chain_of
 
 DEFAULTS: dict[str, object] = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "output_padding": 0}
+HALO_STAGES = 8  # of a kernel with halos at most, where the program does not say
 STAGES = 3  # of a kernel by mma.sync, where the program does not say
 
 
@@ -77,6 +78,21 @@ def patch_config(stage: Stage) -> PatchConfig:
         stages=number(stage, "stages", STAGES),
         threads=number(stage, "threads", 128),
         smem_bytes=SHARED_BYTES[str(setting(stage, "arch", "sm_80"))],
+    )
+
+
+def halo_config(stage: Stage) -> HaloConfig:
+    """The configuration of a stage with schedule(halo)."""
+    mma = str(setting(stage, "mma", "tf32"))
+    tile_m, tile_n, tile_k = _tile(stage, (256, 64, 32 // BYTES[mma]))
+    return HaloConfig(
+        **_common(stage),
+        mma=mma,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=tile_k,
+        stages=number(stage, "stages", HALO_STAGES),
+        smem_bytes=SHARED_BYTES["sm_90a"],
     )
 
 

@@ -23,10 +23,11 @@ SETTINGS = (
     ),
     Setting(
         name="schedule",
-        values=("cooperative", "pingpong", "patch"),
+        values=("cooperative", "pingpong", "halo", "patch"),
         closed=False,
         meaning="{values}: warpgroups that multiply share a tile (cooperative) or take turns with one each (pingpong), "
-        "and a further one loads; or each warp gathers from a patch of the input in shared memory (patch)",
+        "and a further one loads, a tile of the input for each tap or, once for all taps at stride 1, with its halo "
+        "(halo); or each warp gathers from a patch of the input in shared memory (patch)",
     ),
     Setting(
         name="cluster",

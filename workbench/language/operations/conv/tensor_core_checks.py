@@ -7,12 +7,21 @@ import dataclasses
 from workbench.kernels.conv.config import BYTES, Sm90Config
 from workbench.language.ir import Rejection, Stage, setting
 from workbench.language.operation import SHARED_BYTES
-from workbench.language.operations.conv.configs import STAGES, most_stages, patch_config, sm80_config, sm90_config
+from workbench.language.operations.conv.configs import (
+    STAGES,
+    arguments_of,
+    most_stages,
+    patch_config,
+    sm80_config,
+    sm90_config,
+)
 from workbench.language.operations.gemm.sm90 import check_schedule
 
 SM80_KINDS = ("f16", "bf16", "tf32")
 SM80_TILES = tuple((m, n, k) for m in (64, 128) for n in (32, 64, 128) for k in (16, 32, 64))
 SM90_KINDS = ("tf32", "bf16", "f16", "tf32x3")
+HALO_KINDS = ("tf32", "bf16", "f16")
+HALO_HEIGHTS = (128, 256, 512)
 PATCH_HEIGHTS = (32, 64, 128, 256)
 HEIGHTS = {"cooperative": (64, 128, 256), "pingpong": (64, 128)}
 ACCUMULATORS = 128 * 128  # float32 of one warpgroup that fit beside everything else: 128 a thread
@@ -82,6 +91,42 @@ def _is_patch_tile(tile: object) -> bool:
         return False
     m, n, k = tile
     return m in PATCH_HEIGHTS and n in range(16, 129, 16) and k in range(4, 33)
+
+
+def check_halo(stage: Stage) -> list[Rejection]:
+    """Rejections of a convolution by wgmma with halos."""
+    arch, kind, stages = setting(stage, "arch", "sm_80"), setting(stage, "mma"), setting(stage, "stages", 2)
+    if arch != "sm_90a":
+        reason = "wgmma multiplies the taps, which only Hopper has"
+        return [Rejection(field="arch", value=str(arch), reason=reason, legal="sm_90a, or .schedule(patch)")]
+    if kind not in HALO_KINDS:
+        reason = "operands are 16 bytes of channels"
+        return [Rejection(field="mma", value=str(kind), reason=reason, legal=", ".join(HALO_KINDS))]
+    for name in ("stride", "groups"):
+        value = arguments_of(stage)[name]
+        if any(one != 1 for one in (value if isinstance(value, tuple) else (value,))):
+            reason = "the inputs of a tap are the neighbours of another tap's"
+            return [Rejection(field=name, value=str(value), reason=reason, legal="1, or .schedule(cooperative)")]
+    if not isinstance(stages, int) or not 2 <= stages <= 16:
+        reason = "stages that are in shared memory at once, at most"
+        return [Rejection(field="stages", value=str(stages), reason=reason, legal="2 to 16")]
+    tile, depths = setting(stage, "tile"), tuple(size // BYTES[str(kind)] for size in (32, 64, 128))
+    if tile is not None and not _is_halo_tile(tile, depths):
+        value = ", ".join(map(str, tile)) if isinstance(tile, tuple) else str(tile)
+        reason = "three extents: output positions, filters, input channels; each thread holds 128 sums at most"
+        legal = (
+            f"positions {', '.join(map(str, HALO_HEIGHTS))}; filters a multiple of 16 from 16 to 256, positions times "
+            f"filters up to {2 * ACCUMULATORS}; channels {', '.join(map(str, depths))}"
+        )
+        return [Rejection(field="tile", value=value, reason=reason, legal=legal)]
+    return []
+
+
+def _is_halo_tile(tile: object, depths: tuple[int, ...]) -> bool:
+    if not isinstance(tile, tuple) or len(tile) != 3:
+        return False
+    m, n, k = tile
+    return m in HALO_HEIGHTS and n in range(16, 257, 16) and m * n <= 2 * ACCUMULATORS and k in depths
 
 
 def check_sm90(stage: Stage) -> list[Rejection]:

@@ -16,7 +16,9 @@ from workbench.language import Call, Program, Stage, check
 from workbench.language.operations.conv.configs import sm90_config
 from workbench.proposers.ladders import gemm_hopper, gemm_size
 from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.proposers.ladders.convolutions.halos import HALO_GAIN, HaloChoice, list_halo_choices
 from workbench.proposers.ladders.convolutions.patches import list_patch_choices
+from workbench.proposers.ladders.convolutions.rates import L2_BYTES_PER_CYCLE, STEP_CYCLES, count_store_cycles
 from workbench.proposers.ladders.convolutions.size import Size, size_of
 from workbench.proposers.ladders.gemm_hopper import EXACT, IN_PARTS
 from workbench.proposers.ladders.gemm_hopper_model import MMA_FLOPS_PER_CYCLE
@@ -24,12 +26,6 @@ from workbench.records import record
 
 MMA_SYNC = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}  # precision -> operand type of mma.sync
 WGMMA = {**MMA_SYNC, "fp32": "tf32x3"}  # and of Hopper's tensor cores; tf32x3 splits each float32 into two parts
-L2_BYTES_PER_CYCLE = 40  # of one SM while all SMs read; inferred from products, which reach at least 32
-# part of one step that no multiplication hides (inferred); TMA needs at least a cycle per row of a tile (inferred)
-STEP_CYCLES = 60
-TILE_CYCLES = 800  # overhead of one tile: addresses of its results, the first wait; inferred
-# one result of a warpgroup through shared memory to global memory; inferred from the instructions of its store
-ELEMENT_CYCLES = 14 / 128
 # measured over modelled time of pingpong with tiles of 64 filters, relative to cooperative ones
 # (one 3-D convolution on an H200)
 NARROW = 1.1
@@ -126,7 +122,7 @@ def _tile_cycles(plan: Sm90Config, steps: float) -> float:
     pingpong = plan.schedule == "pingpong"
     multiply = 2 * tm * tn * tk / (MMA_FLOPS_PER_CYCLE * 2 / width)
     fetch = (tm + tn / plan.cluster) * tk * width / L2_BYTES_PER_CYCLE
-    store = TILE_CYCLES + plan.rows * tn * ELEMENT_CYCLES
+    store = count_store_cycles(plan.rows, tn)
     step = max(multiply, fetch, tm + tn / plan.cluster) + (STEP_CYCLES if pingpong else STEP_CYCLES / 2)
     product = steps * step
     return max(product, (product + store) / 2) if pingpong else product + store
@@ -163,9 +159,9 @@ def list_choices(operation: Call, kind: str, size: Size, device_name: str, most:
     return (*_products(kind, size, device_name), *kept)[:most]
 
 
-def correct_whole(choice: Choice, size: Size) -> float:
+def correct_whole(choice: Choice | HaloChoice, size: Size) -> float:
     """Measured over modelled time of all such choices for a size; with it they compare with patches."""
-    if choice.product is not None:
+    if isinstance(choice, Choice) and choice.product is not None:
         return 1.0
     if size.transposed and math.prod(size.stride) > 1:
         return APART
@@ -343,6 +339,8 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
                 reason=f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{exact}",
             ),
         )
+    halos = list_halo_choices(operation, kind, size, context.device)
+    choices = order_choices(list_choices(operation, kind, size, context.device), halos)
     return tuple(
         Rung(
             settings=choice.settings,
@@ -350,5 +348,15 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
             reason=choice.reason,
             seconds=choice.seconds * correct_whole(choice, size),
         )
-        for choice in list_choices(operation, kind, size, context.device)
+        for choice in choices
     )
+
+
+def order_choices(known: tuple[Choice, ...], halos: tuple[HaloChoice, ...]) -> tuple[Choice | HaloChoice, ...]:
+    """Halos first where the model says so clearly, else the fastest of them as the first idea behind the first choice.
+
+    No GPU has run them yet: the gain that counts as clear is inferred from how well the model orders other kernels.
+    """
+    if not known or (halos and known[0].seconds >= HALO_GAIN * halos[0].seconds):
+        return (*halos, *known)
+    return (known[0], *halos[:1], *known[1:])

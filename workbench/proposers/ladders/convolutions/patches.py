@@ -13,6 +13,7 @@ from workbench.kernels.conv.patch.plan import PatchPlan, count_tiles, plan_patch
 from workbench.language import Call, Program, Stage, check
 from workbench.language.operations.conv.configs import patch_config
 from workbench.proposers.ladders.base import put
+from workbench.proposers.ladders.convolutions.rates import L2_BYTES_PER_CYCLE
 from workbench.proposers.ladders.convolutions.size import Size
 from workbench.records import record
 
@@ -21,7 +22,6 @@ MMA_SHARE, MMA_SHARE_BEFORE = 0.44, 0.8
 # modelled time over the sum of what the resources take, of 16 warps on an SM and of 8: 0.6 to 0.75 and 0.75 to 1.15 (30
 # programs of seven convolutions by the time model, not measured)
 OVERLAP, FEW_WARPS = 0.55, 2.4
-L2_BYTES_PER_CYCLE = 40  # of one SM while all SMs read; inferred from products
 OTHER_REGISTERS = 64  # of a thread beside its sums; inferred
 COPY_INSTRUCTIONS = 5  # for each element of a patch that a warp copies; inferred from the kernel's text
 LOOP_INSTRUCTIONS = 14  # of a block of eight k beside loads, conversions and products; inferred likewise
