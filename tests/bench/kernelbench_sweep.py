@@ -6,9 +6,10 @@
 
 KernelBench's files are not part of this repository: take them from a checkout of it. It needs no network and no GPU.
 A row per version goes to rows.jsonl as it is made: status, largest error in tolerances, seconds. A problem whose text,
-package, precision, architecture and number of versions are those of finished rows is not run again, so a sweep that was stopped goes on; after
---seconds it stops by itself. A problem that takes more than --limit seconds, or more than --memory GiB with all of its
-processes, is ended. `--versions 0` only opens and plans. `--table` prints what is there and runs nothing.
+package, precision, architecture and number of versions are those of finished rows is not run again, so a sweep that
+was stopped goes on; after --seconds it stops by itself. A problem that takes more than --limit seconds, or more than
+--memory GiB with all of its processes, is ended. `--versions 0` only opens and plans. `--table` prints what is there
+and runs nothing.
 """
 
 from __future__ import annotations
