@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.language import Call, Program, Stage, check
+from workbench.language.expressions.expressions import replace_value
 from workbench.language.expressions.lowering import log_sum
+from workbench.language.operation import MAP
 from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain, tensor_specs
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, operand, python_expression
 from workbench.records import Facts, Operation
@@ -228,6 +230,10 @@ def _with_stages(found: Computation, stage: Stage, after: tuple[Call, ...]) -> C
 
 
 def _expression(call: Call, inner: object) -> Call:
+    if call.name == MAP:
+        made = replace_value(call.positional[0], inner)
+        assert isinstance(made, Call)
+        return made
     if call.name == "scale":
         return Call(name="mul", positional=(inner, *call.positional))
     if call.name == "clamp":
