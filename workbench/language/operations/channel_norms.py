@@ -1,11 +1,14 @@
-"""batchnorm, groupnorm, instancenorm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
+"""batchnorm, groupnorm, instancenorm, and means of a group norm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
 
 from __future__ import annotations
 
-from workbench.language.expressions.lowering import normalise
+from workbench.language.expressions.lowering import moments, normalise
 from workbench.language.ir import Call, Rejection, Stage, number, setting
-from workbench.language.operation import AFFINE, EPS, Argument, Operation, flag, is_number
+from workbench.language.operation import AFFINE, EPS, KEEPDIM, Argument, Operation, flag, is_number
 from workbench.language.operations import rowwise
+
+GROUP_MEANS = "groupnorm_means"
+GROUPED = ("groupnorm", GROUP_MEANS)
 
 
 def check(stage: Stage) -> list[Rejection]:
@@ -14,7 +17,7 @@ def check(stage: Stage) -> list[Rejection]:
     if stage.operation.positional and not isinstance(stage.operation.positional[0], str):
         return [Rejection(field=name, value="", reason="takes a tensor, not an expression", legal=f"{name}(x)")]
     groups = named.get("groups", 0)
-    if name == "groupnorm" and not (isinstance(groups, int) and groups > 0):
+    if name in GROUPED and not (isinstance(groups, int) and groups > 0):
         return [
             Rejection(
                 field="groups", value=str(groups), reason="the number of groups is needed", legal="a positive integer"
@@ -29,13 +32,14 @@ def check(stage: Stage) -> list[Rejection]:
                 legal="from 2, for example 32",
             )
         ]
-    return rowwise.check_settings(stage, normalise("x", 1e-5, False), reduced_axis(stage.operation))
+    value = moments("x") if name == GROUP_MEANS else normalise("x", 1e-5, False)
+    return rowwise.check_settings(stage, value, reduced_axis(stage.operation))
 
 
 def reduced_axis(operation: Call) -> object:
     """The axis that a channel norm reduces, as its kernel sees the tensor."""
     if operation.name != "batchnorm":
-        return "last" if operation.name == "instancenorm" else Call(name="last", positional=(2,))
+        return "last" if operation.name in ("instancenorm", GROUP_MEANS) else Call(name="last", positional=(2,))
     return dict(operation.named).get("axis", BUT_CHANNELS)
 
 
@@ -48,6 +52,7 @@ def _operands(stage: Stage) -> tuple[str, ...]:
 
 
 SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name not in ("split", "threads"))
+MEANS_SETTINGS = tuple(item for item in SETTINGS if item.name not in ("kept", "parts", "through"))
 BATCH_SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name != "threads")
 BUT_CHANNELS = Call(name="but", positional=(1,))
 BATCH_AXIS = Argument(
@@ -84,6 +89,16 @@ OPERATIONS = (
         settings=SETTINGS,
         check=check,
         arguments=(GROUPS, EPS, AFFINE),
+        roles=("x",),
+        implied=_operands,
+    ),
+    Operation(
+        name=GROUP_MEANS,
+        about="groupnorm_means(x, groups=8, eps=1e-05, affine=0|1, keepdim=0|1): the mean over its positions of each "
+        "channel of groupnorm(x), (batch, channels), without the norm itself: from means and variances of the channels",
+        settings=MEANS_SETTINGS,
+        check=check,
+        arguments=(GROUPS, EPS, AFFINE, KEEPDIM),
         roles=("x",),
         implied=_operands,
     ),

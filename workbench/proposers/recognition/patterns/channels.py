@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from workbench.language import Call
+import dataclasses
+
+from workbench.language import Call, Stage
+from workbench.language.operations.channel_norms import GROUP_MEANS
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
+from workbench.proposers.recognition.patterns.reductions import axes_of
 from workbench.records import Facts, Operation
 
 VIEWS = ("view", "reshape", "_unsafe_view")
@@ -109,6 +113,42 @@ def match_groupnorm(facts: Facts, by_name: dict[str, Operation], output: str) ->
     return Computation(
         kind="groupnorm", operation=Call(name="groupnorm", positional=("x",), named=named), operands=tuple(operands)
     )
+
+
+def match_groupnorm_means(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """The means of a group norm's channels over their positions, or of its samples over all but the batch."""
+    mean = by_name.get(output)
+    if mean is None or mean.keywords or not mean.operands:
+        return None
+    norm = match_groupnorm(facts, by_name, mean.operands[0])
+    rank = len(by_name[mean.operands[0]].result[0].shape) if norm is not None else 0
+    found = _find_mean(mean, rank)
+    if norm is None or found is None:
+        return None
+    first, keep = found
+    named = (*norm.operation.named, *((("keepdim", 1),) if keep and first == 2 else ()))
+    made = Computation(
+        kind=GROUP_MEANS, operation=Call(name=GROUP_MEANS, positional=("x",), named=named), operands=norm.operands
+    )
+    if first == 2:
+        return made
+    if keep:
+        return None
+    whole = Call(name="reduce", positional=("means",), named=(("op", "mean"), ("axis", "last")))
+    return dataclasses.replace(made, result="means", after=(Stage(operation=whole),))
+
+
+def _find_mean(op: Operation, rank: int) -> tuple[int, bool] | None:
+    """(first axis, whether the axes stay) of a mean over the axes from the first, 1 or 2, to the last of `rank`."""
+    if rank < 3:
+        return None
+    if aten_name(op).startswith("_adaptive_avg_pool") and aten_name(op).endswith(f"{rank - 2}d"):
+        return (2, True) if set(op.operands[1].strip("[]").split(", ")) == {"1"} else None
+    if aten_name(op) != "mean" or not 2 <= len(op.operands) <= 3:
+        return None
+    over = sorted(axis % rank for axis in axes_of(op.operands[1]) or ())
+    keep = len(op.operands) > 2 and op.operands[2] == "True"
+    return (over[0], keep) if over and over[0] in (1, 2) and over == [*range(over[0], rank)] else None
 
 
 def match_instancenorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
