@@ -238,7 +238,7 @@ def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
     found: list[Rejection] = []
     known = {item.name: item for item in operation.arguments}
     # an epilogue names its tensor itself
-    tensors = () if {*READERS, *COMBINERS} & {*operation.epilogues} else operation.implied(stage)
+    tensors = tuple(role for role in operation.implied(stage) if role not in epilogue_operands(stage))
     given = [name for name, _ in stage.operation.named]
     for name, value in stage.operation.named:
         if given.count(name) > 1 and not any(item.field == name for item in found):

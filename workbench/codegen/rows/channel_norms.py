@@ -12,6 +12,7 @@ from workbench.language.expressions.lowering import moments, normalise, normalis
 from workbench.language.expressions.reduction_passes import plan
 from workbench.language.ir import Binding, Call, Stage
 from workbench.language.operations.channel_norms import reduced_axis
+from workbench.language.operations.epilogue import chain_of, write_expression
 
 STATISTICS = ("running_mean", "running_var", "batches")
 
@@ -19,9 +20,11 @@ STATISTICS = ("running_mean", "running_var", "batches")
 def lower_channel_norm(stage: Stage, binding: Binding) -> Launch:
     """Return the launch of a channel norm."""
     name, named, bound = stage.operation.name, dict(stage.operation.named), dict(binding.operands)
-    affine = ("weight", "bias") if named.get("affine", 1) else ()
-    value = normalise("x", named.get("eps", 1e-5), bool(affine))
-    cfg = make_config(plan(value), stage, axis=reduced_axis(stage.operation), keepdim=False)
+    affine: tuple[str, ...] = ("weight", "bias") if named.get("affine", 1) else ()
+    value = write_expression(chain_of(stage).calls, normalise("x", named.get("eps", 1e-5), bool(affine)))
+    found = plan(value)
+    affine = found.spread
+    cfg = make_config(found, stage, axis=reduced_axis(stage.operation), keepdim=False)
     static: tuple[tuple[str, object], ...] = (
         ("cfg", cfg),
         ("names", tuple(called(item, bound) for item in ("x", *affine))),

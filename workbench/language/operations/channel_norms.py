@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from workbench.language.expressions.lowering import moments, normalise
 from workbench.language.ir import Call, Rejection, Stage, number, setting
-from workbench.language.operation import AFFINE, EPS, KEEPDIM, Argument, Operation, flag, is_number
-from workbench.language.operations import rowwise
+from workbench.language.operation import (
+    AFFINE,
+    EPS,
+    KEEPDIM,
+    READERS,
+    Argument,
+    Operation,
+    epilogue_roles,
+    flag,
+    is_number,
+)
+from workbench.language.operations import epilogue, rowwise
+from workbench.language.parser import format_value
 
+# each follows the norm element by element; a tensor has one value for each channel
+EPILOGUES = tuple(name for name in epilogue.NAMES if name not in (*epilogue.REDUCTIONS, *READERS, "cast"))
 GROUP_MEANS = "groupnorm_means"
 GROUPED = ("groupnorm", GROUP_MEANS)
 
@@ -14,6 +27,8 @@ GROUPED = ("groupnorm", GROUP_MEANS)
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of groups, and of settings that do not go together."""
     named, name = dict(stage.operation.named), stage.operation.name
+    if found := epilogue.check(stage) or _check_tensors(stage):
+        return found
     if stage.operation.positional and not isinstance(stage.operation.positional[0], str):
         return [Rejection(field=name, value="", reason="takes a tensor, not an expression", legal=f"{name}(x)")]
     groups = named.get("groups", 0)
@@ -36,6 +51,20 @@ def check(stage: Stage) -> list[Rejection]:
     return rowwise.check_settings(stage, value, reduced_axis(stage.operation))
 
 
+def _check_tensors(stage: Stage) -> list[Rejection]:
+    """Rejections of epilogues with tensors that have not one value for each channel."""
+    return [
+        Rejection(
+            field=call.name,
+            value=format_value(call),
+            reason="the epilogue of a norm reads tensors with one value for each channel",
+            legal="along=n, or spread(t) in a map; or elementwise(...) as a stage after it",
+        )
+        for call, reads in epilogue.chain_of(stage).calls
+        if any(read.along != "n" for read in reads)
+    ]
+
+
 def reduced_axis(operation: Call) -> object:
     """The axis that a channel norm reduces, as its kernel sees the tensor."""
     if operation.name != "batchnorm":
@@ -48,6 +77,7 @@ def _operands(stage: Stage) -> tuple[str, ...]:
     return (
         *(("weight", "bias") if named.get("affine", 1) else ()),
         *(("running_mean", "running_var", "batches") if named.get("running", 0) else ()),
+        *epilogue_roles(stage),
     )
 
 
@@ -85,9 +115,11 @@ OPERATIONS = (
     ),
     Operation(
         name="groupnorm",
-        about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel",
+        about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel; epilogues element by "
+        "element, along=n: by channel",
         settings=SETTINGS,
         check=check,
+        epilogues=EPILOGUES,
         arguments=(GROUPS, EPS, AFFINE),
         roles=("x",),
         implied=_operands,
@@ -105,9 +137,10 @@ OPERATIONS = (
     Operation(
         name="instancenorm",
         about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, "
-        "bias by channel",
+        "bias by channel; epilogues as groupnorm has them",
         settings=SETTINGS,
         check=check,
+        epilogues=EPILOGUES,
         arguments=(EPS, AFFINE),
         roles=("x",),
         implied=_operands,

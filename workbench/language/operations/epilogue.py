@@ -10,11 +10,12 @@ after it work on that. cast(f16 | bf16 | f32) comes last. Input: a stage; output
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from workbench.kernels.operands import Read
 from workbench.language.expressions.expressions import check_expression, leaves, replace_value
 from workbench.language.expressions.scalars import UNARY, arity
-from workbench.language.ir import Call, Rejection, Stage, setting
+from workbench.language.ir import Call, Rejection, Stage, names_in, setting
 from workbench.language.operation import COMBINERS, MAP, READERS, epilogue_tensors
 from workbench.records.base import record
 
@@ -77,6 +78,33 @@ def _find_extent(call: Call, name: str) -> str:
     is_vector = name in leaves(call)[1] if call.name == MAP else call.name == "bias"
     usual = "n" if is_vector else "both"
     return usual if call.name == MAP and not is_vector else str(dict(call.named).get("along", usual))
+
+
+def write_expression(steps: Iterable[Step], value: object) -> object:
+    """The expression of epilogues that are applied to a value; tensors are called by their roles."""
+    for call, reads in steps:
+        value = _apply(call, dict(zip(names_in(call) or (call.name,), reads, strict=False)), value)
+    return value
+
+
+def _apply(call: Call, reads: dict[str, Read], value: object) -> object:
+    if call.name == MAP:
+        return replace_value(_rename(call.positional[0], {name: read.role for name, read in reads.items()}), value)
+    given: list[object] = [_as_leaf(read) for read in reads.values()] or list(call.positional)
+    if call.name == "clamp":
+        return Call(name="min", positional=(Call(name="max", positional=(value, given[0])), given[1]))
+    name = {"scale": "mul", "bias": "add", "residual": "add"}.get(call.name, call.name)
+    return Call(name=name, positional=(value, *given))
+
+
+def _as_leaf(read: Read) -> object:
+    return read.role if read.along == "both" else Call(name="spread", positional=(read.role,))
+
+
+def _rename(value: object, names: dict[str, str]) -> object:
+    if isinstance(value, Call):
+        return Call(name=value.name, positional=tuple(_rename(part, names) for part in value.positional))
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def check(stage: Stage) -> list[Rejection]:

@@ -43,16 +43,18 @@ def tensor_specs(facts: Facts) -> dict[str, TensorSpec]:
     }
 
 
-def find_chain(facts: Facts, by_name: dict[str, Operation], value: str, read: Read) -> EpilogueChain | None:
+def find_chain(
+    facts: Facts, by_name: dict[str, Operation], value: str, read: Read, reserved: tuple[str, ...] = ()
+) -> EpilogueChain | None:
     """The element-wise calls that lead to `value`, from the last operation that is not element-wise.
 
-    Where a value is used several times, as in h * (h + r), the calls until it is one value again become one map.
+    `reserved` are names that the tensors must not have. Where a value is used several times, as in h * (h + r), the calls until it is one value again become one map.
     """
     calls: list[Call] = []
     tensors: list[tuple[str, str]] = []
     op = by_name.get(value)
     while op is not None:
-        taken = tuple(name for name, _ in tensors)
+        taken = (*reserved, *(name for name, _ in tensors))
         step = _epilogue_step(facts, by_name, op, taken, read) or _map_step(facts, by_name, op, taken, read)
         if step is None:
             return EpilogueChain(source=op, calls=tuple(reversed(calls)), tensors=tuple(tensors))
