@@ -19,6 +19,7 @@ from workbench.codegen.rows.lowering import (
     lower_reduction,
     lower_rowwise,
 )
+from workbench.codegen.rows.pool_planes import lower_poolwise
 from workbench.codegen.scan import lower_scan
 from workbench.codegen.simple import (
     lower_concat,
@@ -58,6 +59,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "matvec": lower_any_matvec,
     "outputs": lower_outputs,
     "pool": lower_any_pool,
+    "poolwise": lower_poolwise,
     "rowwise": lower_rowwise,
     "scan": lower_scan,
     "scatter_add": lower_gather,

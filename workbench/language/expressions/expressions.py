@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from workbench.language.expressions.scalars import FUNCTIONS, KNOWN, arity
 from workbench.language.ir import Call, Rejection
@@ -18,6 +19,13 @@ def replace_value(expression: object, by: object) -> object:
     if not isinstance(expression, Call):
         return expression
     return dataclasses.replace(expression, positional=tuple(replace_value(part, by) for part in expression.positional))
+
+
+def rename_tensors(value: object, names: Mapping[str, str]) -> object:
+    """The expression with other names for its tensors; those without one keep theirs."""
+    if isinstance(value, Call):
+        return dataclasses.replace(value, positional=tuple(rename_tensors(part, names) for part in value.positional))
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def functions_used(value: object) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable
 
 from workbench.kernels.operands import Read
-from workbench.language.expressions.expressions import check_expression, leaves, replace_value
+from workbench.language.expressions.expressions import check_expression, leaves, rename_tensors, replace_value
 from workbench.language.expressions.scalars import UNARY, arity
 from workbench.language.ir import Call, Rejection, Stage, names_in, setting
 from workbench.language.operation import COMBINERS, MAP, READERS, epilogue_tensors
@@ -89,7 +89,9 @@ def write_expression(steps: Iterable[Step], value: object) -> object:
 
 def _apply(call: Call, reads: dict[str, Read], value: object) -> object:
     if call.name == MAP:
-        return replace_value(_rename(call.positional[0], {name: read.role for name, read in reads.items()}), value)
+        return replace_value(
+            rename_tensors(call.positional[0], {name: read.role for name, read in reads.items()}), value
+        )
     given: list[object] = [_as_leaf(read) for read in reads.values()] or list(call.positional)
     if call.name == "clamp":
         return Call(name="min", positional=(Call(name="max", positional=(value, given[0])), given[1]))
@@ -99,12 +101,6 @@ def _apply(call: Call, reads: dict[str, Read], value: object) -> object:
 
 def _as_leaf(read: Read) -> object:
     return read.role if read.along == "both" else Call(name="spread", positional=(read.role,))
-
-
-def _rename(value: object, names: dict[str, str]) -> object:
-    if isinstance(value, Call):
-        return Call(name=value.name, positional=tuple(_rename(part, names) for part in value.positional))
-    return names.get(value, value) if isinstance(value, str) else value
 
 
 def check(stage: Stage) -> list[Rejection]:

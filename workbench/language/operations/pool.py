@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from workbench.language.expressions.expressions import check_expression
+from workbench.language.expressions.reduction_passes import plan
+from workbench.language.expressions.reductions import ARGS, REDUCTIONS
 from workbench.language.ir import Call, Rejection, Stage, setting
 from workbench.language.operation import (
     ARCH,
+    KEEPDIM,
     THREADS_PER_ROW,
     VECTOR,
     Operation,
@@ -14,6 +18,7 @@ from workbench.language.operation import (
     flag,
     reject_settings,
 )
+from workbench.language.parser import format_value
 
 SIZES = ("window", "stride", "padding", "dilation")
 OPS = ("max", "avg")
@@ -185,4 +190,61 @@ ARGUMENTS = (
     flag("count_padding", "a truth value"),
     checked_argument("divisor", "1 and more"),
 )
-OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, check=check, arguments=ARGUMENTS, roles=("x",)),)
+MOST_LOADED = 64  # elements under a window of at least four columns: what a thread has in registers at once
+
+
+def check_planes(stage: Stage) -> list[Rejection]:
+    """Rejections of a pool whose planes are reduced."""
+    value = stage.operation.positional[0] if stage.operation.positional else None
+    if found := check_expression(value, REDUCTIONS):
+        return found
+    walks = plan(value)
+    is_one_pass = len(walks.levels) == 1 and not walks.whole and not any(item.base in ARGS for item in walks.levels[0])
+    if not is_one_pass or len(walks.plain) != 1 or walks.spread:
+        return [
+            Rejection(
+                field="poolwise",
+                value="" if value is None else format_value(value),
+                reason="takes reductions of one tensor that need one pass, one value for each plane",
+                legal="for example tanh(mean(relu(x))); else pool(x, ...) and rowwise(...) as a stage after it",
+            )
+        ]
+    if found := _sizes(stage, dict(stage.operation.named)):
+        return found
+    window = sizes(stage)["window"]
+    if window[0] * window[1] * max(window[2], 4) > MOST_LOADED:
+        legal = f"at most {MOST_LOADED} elements under four columns; else pool(x, ...) and rowwise(...)"
+        shown = _format_value(dict(stage.operation.named)["window"])
+        return [Rejection(field="window", value=shown, reason="a thread loads it at once", legal=legal)]
+    return []
+
+
+OPERATIONS = (
+    Operation(name="pool", about=ABOUT, settings=SETTINGS, check=check, arguments=ARGUMENTS, roles=("x",)),
+    Operation(
+        name="poolwise",
+        about="poolwise(expression, op=max|avg, window=3|size(3, 3), keepdim=0|1): for each plane of pool(x, op, "
+        "window), whose windows lie side by side, an expression with reductions of x as in rowwise, in one pass: "
+        "poolwise(tanh(mean(relu(x))), op=max, window=size(2, 2))",
+        settings=(
+            ARCH,
+            Setting(
+                name="threads",
+                values=(64, 128, 256, 512, 1024),
+                reason="a CTA reduces a plane by two warps or more",
+            ),
+            Setting(
+                name="unroll",
+                values=(1, 2, 4),
+                reason="rows of windows that a thread loads at once",
+                meaning="each thread loads what lies under {values} windows or vectors before it combines the first",
+            ),
+        ),
+        check=check_planes,
+        arguments=(
+            choice_argument("op", OPS, "what a window is combined into"),
+            checked_argument("window", "2 or size(2, 2)"),
+            KEEPDIM,
+        ),
+    ),
+)

@@ -30,6 +30,7 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "attention": attention.attention_rungs,
     "scan": scans.scan_rungs,
     "pool": pools.pool_rungs,
+    "poolwise": pools.poolwise_rungs,
     "gather": gathers.gather_rungs,
     "aggregate": graphs.aggregate_rungs,
     "sddmm": graphs.sddmm_rungs,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from workbench.language import Call
+from workbench.language.operations.pool import numbers
 from workbench.proposers.ladders.base import Context, Rung, put
 
 
@@ -58,4 +61,20 @@ def _window_rungs() -> tuple[Rung, ...]:
             title="one output per thread",
             reason="the simplest correct kernel: every input is read as often as windows cover it",
         ),
+    )
+
+
+def poolwise_rungs(context: Context) -> tuple[Rung, ...]:
+    """Rungs of a pool whose planes are reduced. How much a thread loads at once is inferred."""
+    window = dict(context.found.operation.named).get("window")
+    taps = math.prod(numbers(window)[:-1])
+    turns = 4 if taps <= 2 else 2 if taps <= 4 else 1
+    return tuple(
+        Rung(
+            settings=(put("threads", threads), put("unroll", unroll)),
+            title=f"a CTA of {threads} threads per plane",
+            reason="what is pooled stays in registers: neither is it written nor read again",
+            need="parallel",
+        )
+        for threads, unroll in dict.fromkeys(((256, turns), (128, turns), (512, turns), (256, 1)))
     )

@@ -54,6 +54,7 @@ MATCHERS = (
     attention.match_attention,
     scans.match_scan,
     pools.match_pool,
+    pools.match_poolwise,
     gathers.match_gather,
     graphs.match_rows,
     graphs.match_scatter,
