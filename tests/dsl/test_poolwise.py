@@ -1,4 +1,4 @@
-"""Pools whose planes are reduced in the same kernel: against torch on the emulator, recognition, rejections."""
+"""Pools by windows side by side, also with planes reduced in the same kernel: against torch on the emulator, recognition, rejections."""
 
 from __future__ import annotations
 
@@ -42,6 +42,22 @@ def test_planes_are_those_of_torch(
     torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance)
     assert got.dtype == dtype and not [item for item in emulation.findings if item.severity == "error"]
     assert len(emulation.launches) == 1
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("op", "window", "shape", "how", "dtype"), CASES)
+def test_cells_are_those_of_torch(
+    op: str, window: tuple[int, ...], shape: tuple[int, ...], how: str, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(4)
+    x = torch.randn(shape, dtype=dtype)
+    x[0, 0, 0] = float("nan")
+    size = f"size({', '.join(map(str, window))})" if len(window) > 1 else str(window[0])
+    got, emulation = launched(f"pool(x, op={op}, window={size}) .threads(64) .schedule(cells) .rows(2)", (x,), ("x",))
+    want = pooled(x, op, window)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-3
+    torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert not [item for item in emulation.findings if item.severity == "error"]
 
 
 def test_variances_kept_axes_and_not_a_number() -> None:
@@ -92,6 +108,9 @@ def test_recognised(forward: str, program: str) -> None:
         ("poolwise(sum(x), window=size(5, 5, 5))", "window"),
         ("poolwise(sum(x), window=2, stride=1)", "stride"),
         ("poolwise(total(x), window=2)", "function"),
+        ("pool(x, window=3, stride=2) .schedule(cells)", "schedule"),
+        ("pool(x, window=size(2, 2), ceil=1) .schedule(cells) .rows(1)", "schedule"),
+        ("pool(x, window=size(2, 2, 2)) .schedule(cells) .rows(8)", "rows"),
     ],
 )
 def test_rejections(text: str, field: str) -> None:

@@ -61,7 +61,7 @@ def pool_config(stage: Stage) -> PoolConfig:
         count_padding=bool(named.get("count_padding", 1)),
         divisor=int(str(named.get("divisor", 0))),
         threads=number(stage, "threads", 256),
-        strip=setting(stage, "schedule") == "strip",
+        schedule=str(setting(stage, "schedule", "direct")),
         rows=number(stage, "rows", 8),
     )
 

@@ -21,7 +21,7 @@ class PoolConfig:
         "padding": "padding on both sides",
         "dilation": "distance between the elements of a window",
         "threads": "threads of a CTA",
-        "rows": "output rows per group of threads, computed one after the other",
+        "rows": "output rows per group of threads",
         "taps": "input rows under one output row",
         "rounds": "vectors of an input row per thread",
     }
@@ -35,7 +35,7 @@ class PoolConfig:
     count_padding: bool = True
     divisor: int = 0  # divisor of an average; 0: the number of elements of the window
     threads: int = 256
-    strip: bool = False
+    schedule: str = "direct"  # or strip, cells
     rows: int = 8
 
     @property

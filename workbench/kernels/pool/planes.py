@@ -1,7 +1,6 @@
 """Pooling whose result is reduced over its plane: one CTA per plane, and what is pooled stays in registers.
 
-Windows lie side by side. A group of threads takes a row of windows at a time; each of its threads loads the rows of a
-cell, which are the columns of one vector, or of one window where vectors do not end at windows.
+Windows lie side by side and are read as in `cells`.
 """
 
 import math
@@ -12,15 +11,16 @@ import cutlass.cute as cute
 import torch
 
 from workbench.kernels.host import FLOAT_DTYPES, DynamicTensor, call, check_operand, check_rank
-from workbench.kernels.pool.strip import load_tap
-from workbench.kernels.pool.window import combine
+from workbench.kernels.pool.cells import combine_window, load_cell, make_fragment, plan_cells
 from workbench.kernels.rows.block_reduce import all_reduce
 from workbench.kernels.static import Many, Static, bind, dtype
 
 
 @cute.jit
-def load_cells(
+def reduce_rows_of_windows(
     cfg: Static,
+    level: Static,
+    state: Many,
     x: cute.Tensor,
     start,
     first,
@@ -31,45 +31,17 @@ def load_cells(
     cell: cutlass.Constexpr,
     width: cutlass.Constexpr,
 ):
-    """Load what lies under a cell in TURNS rows of windows, in vectors of `width`."""
-    layout = cute.make_layout((width, cfg.pool.taps, cell // width, cfg.turns))
-    fragment = cute.make_rmem_tensor(layout, x.element_type)
+    """Load a cell in TURNS rows of windows, then accumulate its windows into the thread's state."""
+    fragment = make_fragment(cfg.pool, x.element_type, cfg.turns, cell, width)
     for turn in cutlass.range_constexpr(cfg.turns):
         row = first + turn * groups
         if row < rows:
-            for tap in cutlass.range_constexpr(cfg.pool.taps):
-                i = row // height * cfg.pool.window[0] + tap // cfg.pool.window[1]
-                j = row % height * cfg.pool.window[1] + tap % cfg.pool.window[1]
-                for part in cutlass.range_constexpr(cell // width):
-                    load_tap(x, start, fragment[None, tap, part, turn], i, j, column * cell + part * width, width)
-    return fragment
-
-
-@cute.jit
-def absorb_cells(
-    cfg: Static,
-    level: Static,
-    state: Many,
-    fragment: cute.Tensor,
-    first,
-    rows,
-    groups: cutlass.Constexpr,
-    cell: cutlass.Constexpr,
-    width: cutlass.Constexpr,
-):
-    """Combine the elements of each window and accumulate the results into the thread's state."""
+            cell_fragment = fragment[None, None, None, turn]
+            load_cell(cfg.pool, x, cell_fragment, start, row // height, row % height, column * cell, cell)
     for turn in cutlass.range_constexpr(cfg.turns):
         if first + turn * groups < rows:
             for window in cutlass.range_constexpr(cell // cfg.pool.window[2]):
-                total = -cutlass.Float32.inf if cfg.pool.op == "max" else cutlass.Float32(0.0)
-                for tap in cutlass.range_constexpr(cfg.pool.taps):
-                    for c in cutlass.range_constexpr(cfg.pool.window[2]):
-                        column = window * cfg.pool.window[2] + c
-                        value = fragment[column % width, tap, column // width, turn].to(cutlass.Float32)
-                        total = combine(cfg.pool, total, value)
-                if cutlass.const_expr(cfg.pool.op == "avg"):
-                    total = total * cfg.pool.factor
-                state = level.absorb(*state, total)
+                state = level.absorb(*state, combine_window(cfg.pool, fragment, turn, window, width))
     return state
 
 
@@ -96,8 +68,9 @@ def planes_kernel(
     state = cfg.level.start()
     for column in range(tidx % across, cells, across):
         for first in range(tidx // across, rows, groups * cfg.turns):
-            fragment = load_cells(cfg, x, start, first, rows, height, column, groups, cell, width)
-            state = absorb_cells(cfg, cfg.level, state, fragment, first, rows, groups, cell, width)
+            state = reduce_rows_of_windows(
+                cfg, cfg.level, state, x, start, first, rows, height, column, groups, cell, width
+            )
     state = all_reduce(cfg.warps, 1, cfg.level.merge, state, tuple(memory[n] for n in cfg.level.slots), tidx)
     if cutlass.const_expr(cfg.level.is_counted):
         values = cfg.level.finish(*state, count)
@@ -128,14 +101,6 @@ def launch_planes(
     )
 
 
-def plan_cells(cfg: Static, columns, vector):
-    """Return (columns of a cell, elements of an access, cells of a row of windows)."""
-    window = cfg.pool.window[2]
-    if vector % window == 0:
-        return vector, vector, columns // vector
-    return window, math.gcd(vector, window), columns // window
-
-
 def pool_planes(cfg: Static, names: Static, x):
     """Return one value for each plane of x: of the last axes, as many as the window has."""
     x = x.detach().contiguous()
@@ -149,8 +114,7 @@ def pool_planes(cfg: Static, names: Static, x):
     if y.numel() == 0:
         return y
     vector = math.gcd(inner[-1], 16 // x.element_size(), x.data_ptr() // x.element_size())
-    cell, width, cells = plan_cells(cfg, inner[-1], vector)
-    across = min(1 << (cells - 1).bit_length(), cfg.threads)
+    cell, width, cells, across = plan_cells(cfg.pool, inner[-1], vector, cfg.threads)
     rows = math.prod(outer[:-1])
     call(
         bind(launch_planes, cfg),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.language.expressions.expressions import check_expression
 from workbench.language.expressions.reduction_passes import plan
 from workbench.language.expressions.reductions import ARGS, REDUCTIONS
-from workbench.language.ir import Call, Rejection, Stage, setting
+from workbench.language.ir import Call, Rejection, Stage, number, setting
 from workbench.language.operation import (
     ARCH,
     KEEPDIM,
@@ -22,6 +22,7 @@ from workbench.language.parser import format_value
 
 SIZES = ("window", "stride", "padding", "dilation")
 OPS = ("max", "avg")
+MOST_LOADED = 64  # elements of four columns or a window that a thread loads at once (inferred)
 MOST_TAPS = 32  # rows under a window that a strip keeps in registers
 
 
@@ -140,16 +141,35 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
                     legal=f"at most {MOST_TAPS} rows, 128 columns and a stride of 128; or direct",
                 )
             )
+    elif setting(stage, "schedule") == "cells":
+        found += _check_cells(stage, all_sizes)
     elif setting(stage, "rows") is not None:
         found.append(
             Rejection(
                 field="rows",
                 value=str(setting(stage, "rows")),
                 reason="rows of outputs of one group of threads",
-                legal="only with schedule(strip)",
+                legal="only with schedule(strip) or schedule(cells)",
             )
         )
     return found
+
+
+def _check_cells(stage: Stage, found: dict[str, tuple[int, int, int]]) -> list[Rejection]:
+    """Rejections of a pool by cells whose windows overlap or leave gaps, or of more than registers hold."""
+    window = found["window"]
+    is_beside = window == found["stride"] and found["padding"] == (0, 0, 0) and found["dilation"] == (1, 1, 1)
+    if not is_beside or dict(stage.operation.named).get("ceil", 0):
+        legal = "strip, or no stride, padding, dilation and ceil"
+        return [Rejection(field="schedule", value="cells", reason="windows lie side by side", legal=legal)]
+    loaded, rows = window[0] * window[1] * max(window[2], 4), number(stage, "rows", 8)
+    if loaded * rows <= MOST_LOADED:
+        return []
+    most = MOST_LOADED // loaded
+    legal = f".rows({1 << (most.bit_length() - 1)}) or fewer" if most else ".schedule(strip)"
+    return [
+        Rejection(field="rows", value=str(rows), reason=f"a thread loads {loaded} elements of each row", legal=legal)
+    ]
 
 
 def _format_value(value: object) -> str:
@@ -171,14 +191,16 @@ SETTINGS = (
     ),
     Setting(
         name="schedule",
-        values=("direct", "strip"),
-        reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory",
+        values=("direct", "strip", "cells"),
+        reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory; "
+        "cells: windows side by side, combined in registers",
         meaning="{values}: one output per thread (direct), "
-        "or rows are combined in registers and columns in shared memory (strip)",
+        "or rows are combined in registers and columns in shared memory (strip), "
+        "or windows that lie side by side are combined in registers (cells)",
     ),
     Setting(
         name="rows",
-        values=(1, 4, 8, 16),
+        values=(1, 2, 4, 8, 16),
         reason="rows of outputs of one group of threads",
         meaning="a group of threads computes {values} rows of outputs",
     ),
@@ -190,7 +212,6 @@ ARGUMENTS = (
     flag("count_padding", "a truth value"),
     checked_argument("divisor", "1 and more"),
 )
-MOST_LOADED = 64  # elements under a window of at least four columns: what a thread has in registers at once
 
 
 def check_planes(stage: Stage) -> list[Rejection]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 from workbench.language import Call
-from workbench.language.operations.pool import numbers
+from workbench.language.operations.pool import MOST_LOADED, numbers
 from workbench.proposers.ladders.base import Context, Rung, put
 
 
 def pool_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of a pooling."""
-    return _plane_rungs(put("vector", context.wide)) if context.found.middle else _window_rungs()
+    return (
+        _plane_rungs(put("vector", context.wide)) if context.found.middle else (*_cell_rungs(context), *_window_rungs())
+    )
 
 
 def _plane_rungs(wide: Call) -> tuple[Rung, ...]:
@@ -30,6 +32,36 @@ def _plane_rungs(wide: Call) -> tuple[Rung, ...]:
         ),
         Rung(settings=(put("threads_per_row", 1),), title="one thread per plane", reason="the simplest correct kernel"),
     )
+
+
+def _cell_rungs(context: Context) -> tuple[Rung, ...]:
+    """Rungs of windows side by side, where neighbours in a row are loaded at once. How many is inferred."""
+    named = dict(context.found.operation.named)
+    window, shape = numbers(named.get("window")), _find_shape(context)
+    if context.arch != "sm_90a" or not shape or {*named} - {"op", "window", "divisor"}:
+        return ()
+    vector = math.gcd(shape[-1], context.wide)
+    if vector % window[-1] and math.gcd(vector, window[-1]) == 1:
+        return ()  # threads would load single elements at a distance
+    loaded = math.prod(window[:-1]) * max(window[-1], 4)
+    most = min(MOST_LOADED // loaded, 4)
+    counts = [count for count in (4, 2, 1) if count <= most][:2]
+    return tuple(
+        Rung(
+            settings=(put("threads", 256), put("schedule", "cells"), put("rows", count)),
+            title=f"windows in registers, {count} rows in flight",
+            reason="windows lie side by side: a thread combines what it loads, and no element is loaded twice",
+            need="parallel",
+        )
+        for count in counts
+    )
+
+
+def _find_shape(context: Context) -> tuple[int, ...]:
+    """The shape at full size of what is pooled; () if it is not known."""
+    facts, (_, name) = context.facts, context.found.operands[0]
+    known = {spec.name: spec.shape for spec in (*facts.full, *facts.cases[-1].inputs)} if facts is not None else {}
+    return known.get(name, ())
 
 
 def _window_rungs() -> tuple[Rung, ...]:
