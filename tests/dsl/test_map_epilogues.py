@@ -89,7 +89,8 @@ def test_a_convolution_of_one_tap_as_a_product() -> None:
         ),
         (
             "(lambda h: torch.where(h > self.c, h * h, h - self.c))(torch.tanh(self.linear(x)))",
-            ">> bias() >> tanh() >> map(where(gt(value(), spread(t1)), mul(value(), value()), sub(value(), spread(t1))))",
+            ">> bias() >> tanh() >> "
+            "map(where(gt(value(), spread(t1)), mul(value(), value()), sub(value(), spread(t1))))",
         ),
         (
             "(lambda h: h * (h + self.column))(self.plain(x))",

@@ -1,4 +1,4 @@
-"""Pools by windows side by side, also with planes reduced in the same kernel: against torch on the emulator, recognition, rejections."""
+"""Pools by windows side by side, also with their planes reduced in the same kernel: torch, recognition, rejections."""
 
 from __future__ import annotations
 

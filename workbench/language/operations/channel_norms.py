@@ -1,4 +1,4 @@
-"""batchnorm, groupnorm, instancenorm, and means of a group norm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
+"""batchnorm, groupnorm, instancenorm, means of a group norm: x (batch, channels, ...), weight and bias by channel."""
 
 from __future__ import annotations
 

@@ -11,9 +11,7 @@ from workbench.proposers.ladders.base import Context, Rung, put
 
 def pool_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of a pooling."""
-    return (
-        _plane_rungs(put("vector", context.wide)) if context.found.middle else (*_cell_rungs(context), *_window_rungs())
-    )
+    return _plane_rungs(put("vector", context.wide)) if context.found.middle else _window_rungs(context)
 
 
 def _plane_rungs(wide: Call) -> tuple[Rung, ...]:
@@ -35,7 +33,10 @@ def _plane_rungs(wide: Call) -> tuple[Rung, ...]:
 
 
 def _cell_rungs(context: Context) -> tuple[Rung, ...]:
-    """Rungs of windows side by side, where neighbours in a row are loaded at once. How many is inferred."""
+    """Rungs of windows side by side, where neighbours in a row are loaded at once.
+
+    They stand behind strips, which were measured: by the model they are at most 3 % faster (inferred).
+    """
     named = dict(context.found.operation.named)
     window, shape = numbers(named.get("window")), _find_shape(context)
     if context.arch != "sm_90a" or not shape or {*named} - {"op", "window", "divisor"}:
@@ -64,7 +65,7 @@ def _find_shape(context: Context) -> tuple[int, ...]:
     return known.get(name, ())
 
 
-def _window_rungs() -> tuple[Rung, ...]:
+def _window_rungs(context: Context) -> tuple[Rung, ...]:
     """Rungs of pooling with a window."""
     strip = put("schedule", "strip")
     return (
@@ -76,6 +77,7 @@ def _window_rungs() -> tuple[Rung, ...]:
                 "however wide the window is"
             ),
         ),
+        *_cell_rungs(context),
         Rung(
             settings=(put("threads", 128), strip, put("rows", 8)),
             title="128 threads per CTA",

@@ -48,7 +48,8 @@ def find_chain(
 ) -> EpilogueChain | None:
     """The element-wise calls that lead to `value`, from the last operation that is not element-wise.
 
-    `reserved` are names that the tensors must not have. Where a value is used several times, as in h * (h + r), the calls until it is one value again become one map.
+    `reserved` are names that the tensors must not have. Where a value is used several times, as in h * (h + r), the
+    calls until it is one value again become one map.
     """
     calls: list[Call] = []
     tensors: list[tuple[str, str]] = []

@@ -35,7 +35,7 @@ def match_pool(facts: Facts, by_name: dict[str, Operation], output: str) -> Comp
 
 
 def match_poolwise(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """A pool with windows side by side, of which each plane is reduced to one value, with what is done before and after.
+    """A pool with windows side by side, of which each plane is reduced to one value, with what is done to both.
 
     A reduction of the axis in front of the planes too is a stage of its own.
     """
@@ -43,29 +43,35 @@ def match_poolwise(facts: Facts, by_name: dict[str, Operation], output: str) -> 
     pool = _match_window(facts, by_name, pooled) if pooled is not None else None
     if pooled is None or pool is None or {name for name, _ in pool.operation.named} != {"op", "window"}:
         return None
+    rest = _match_rest(facts, pooled, output)
+    if rest is None:
+        return None
+    named, rank = dict(rest.named), len(by_name[pooled].result[0].shape) - 2
+    how = str(named.get("op", "")) if rest.name == "reduce" else ""
+    axis, keep = named.get("axis"), (("keepdim", 1),) if named.get("keepdim") else ()
+    expression = Call(name=how, positional=rest.positional) if how else rest.positional[0]
+    operation = Call(name="poolwise", positional=(expression,), named=(*pool.operation.named, *keep))
+    if check_stage(Stage(operation=operation)):
+        return None
+    made = dataclasses.replace(pool, kind="poolwise", operation=operation)
+    if axis == Call(name="last", positional=(rank,)):
+        return made
+    if axis != Call(name="last", positional=(rank + 1,)) or how not in ("sum", "mean", "max", "min") or keep:
+        return None
+    last = Call(name="reduce", positional=(PLANES,), named=(("op", how), ("axis", "last")))
+    return dataclasses.replace(made, result=PLANES, after=(Stage(operation=last),))
+
+
+def _match_rest(facts: Facts, pooled: str, output: str) -> Call | None:
+    """One stage that computes the output from what is pooled, called x there."""
     rest = isolate_after(facts, pooled, output, POOLED)
     found = match_expressions(rest, {op.name: op for op in rest.graph}, output)
-    if (
-        found is None
-        or found.before
-        or found.after
-        or found.epilogues
-        or [text for _, text in found.operands] != [POOLED]
-    ):
+    if found is None or found.before or found.after or found.epilogues:
         return None
-    named, rank = dict(found.operation.named), len(by_name[pooled].result[0].shape) - 2
+    if [text for _, text in found.operands] != [POOLED]:
+        return None
     value = rename_tensors(found.operation.positional[0], {found.operands[0][0]: "x"})
-    how = named.get("op") if found.operation.name == "reduce" else None
-    axis, keep = named.get("axis"), (("keepdim", 1),) if named.get("keepdim") else ()
-    expression = Call(name=str(how), positional=(value,)) if how is not None else value
-    operation = Call(name="poolwise", positional=(expression,), named=(*pool.operation.named, *keep))
-    made = dataclasses.replace(pool, kind="poolwise", operation=operation)
-    if axis == Call(name="last", positional=(rank + 1,)) and how in ("sum", "mean", "max", "min") and not keep:
-        last = Call(name="reduce", positional=(PLANES,), named=(("op", how), ("axis", "last")))
-        made = dataclasses.replace(made, result=PLANES, after=(Stage(operation=last),))
-    elif axis != Call(name="last", positional=(rank,)):
-        return None
-    return None if check_stage(Stage(operation=operation)) else made
+    return dataclasses.replace(found.operation, positional=(value,))
 
 
 def _find_pooled(facts: Facts, output: str) -> str | None:
