@@ -96,6 +96,8 @@ def test_a_convolution_of_one_tap_as_a_product() -> None:
             "(lambda h: h * (h + self.column))(self.plain(x))",
             "map(mul(value(), add(value(), spread(t1))), along=m)",
         ),
+        ("torch.add(self.linear(x), y, alpha=2)", ">> bias() >> map(add(value(), mul(t1, 2)))"),
+        ("y - self.linear(x)", ">> bias() >> map(sub(t1, value()))"),
     ],
 )
 def test_values_that_are_used_twice_are_recognised(body: str, epilogues: str) -> None:
