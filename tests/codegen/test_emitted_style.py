@@ -43,7 +43,7 @@ PROGRAMS = {  # name of the file -> program
     "groupnorm_means": f"groupnorm_means(x, groups=8) {SM80} .threads_per_row(64)",
     "poolwise": f"poolwise(tanh(mean(x)), op=max, window=size(2, 2)) {SM90} .unroll(2)",
     "pool_cells": f"pool(x, window=size(2, 2)) {SM90} .schedule(cells) .rows(2)",
-    "gemm_map": f"gemm(a, b) {SM80} >> map(mul(value(), add(value(), spread(c))))",
+    "gemm_map": f"gemm(a, b) {SM80} >> map(mul(value(), add(value(), spread(bias))))",
     "pool_strip": f"pool(x, op=avg, window=size(3, 3), padding=1) {SM90} .schedule(strip)",
     "gather": f"gather(x, index, axis=1, layers=1) {SM80}",
     "aggregate": f"aggregate(x, indptr, indices, op=mean) {SM90} .rows(2) .split(4) .threads_per_row(32)",
