@@ -4,7 +4,8 @@ import ast
 from pathlib import Path
 
 import workbench.kernels
-from workbench.codegen.expression_writer import expression, function_text, functions_used
+from workbench.codegen.expression_writer import expression, function_text
+from workbench.language.expressions.expressions import functions_used
 from workbench.language.expressions.scalars import ARITY, FUNCTIONS, MATH, arity, emitted_name
 from workbench.language.ir import Call
 

@@ -11,7 +11,7 @@ from workbench.codegen.gemm.lower import lower_gemm
 from workbench.codegen.gemm_sm90 import lower_ggemm
 from workbench.codegen.graphs import lower_aggregate, lower_sddmm, lower_segment_softmax
 from workbench.codegen.launch import Launch
-from workbench.codegen.rows.channel_norms import lower_channel_norm
+from workbench.codegen.rows.channel_norms import lower_channel_norm, lower_group_means
 from workbench.codegen.rows.lowering import (
     lower_cross_entropy,
     lower_matrix_vector,
@@ -19,6 +19,7 @@ from workbench.codegen.rows.lowering import (
     lower_reduction,
     lower_rowwise,
 )
+from workbench.codegen.rows.pool_planes import lower_poolwise
 from workbench.codegen.scan import lower_scan
 from workbench.codegen.simple import (
     lower_concat,
@@ -58,6 +59,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "matvec": lower_any_matvec,
     "outputs": lower_outputs,
     "pool": lower_any_pool,
+    "poolwise": lower_poolwise,
     "rowwise": lower_rowwise,
     "scan": lower_scan,
     "scatter_add": lower_gather,
@@ -68,5 +70,6 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
+    "groupnorm_means": lower_group_means,
     **dict.fromkeys(("batchnorm", "groupnorm", "instancenorm"), lower_channel_norm),
 }

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from workbench.codegen.expression_writer import function_text, number_text
+from workbench.codegen.expression_writer import expression, function_text, number_text
 from workbench.codegen.launch import Hook
 from workbench.kernels.operands import Read
+from workbench.language.expressions.expressions import VALUE
 from workbench.language.expressions.scalars import INFIX, emitted_name
-from workbench.language.ir import Call
-from workbench.language.operation import COMBINERS
+from workbench.language.ir import Call, names_in
+from workbench.language.operation import COMBINERS, MAP
 from workbench.language.operations.epilogue import Step
 
 PLACE = ("batch", "row", "column")
@@ -39,7 +40,7 @@ def epilogue_hook(
     steps = tuple(steps)
     if not steps:
         return None
-    roles = tuple(read.role for _, read in steps if read is not None)
+    roles = tuple(read.role for _, reads in steps for read in reads)
     body = [*statements(steps, element), "return total"]
     if len(body) == 2:
         body = [body[0].replace("total = ", "return ", 1)]
@@ -48,10 +49,15 @@ def epilogue_hook(
 
 def statements(steps: Iterable[Step], element: Callable[[Read], str] = plain) -> list[str]:
     """Return the statements that apply the calls to `total` (float32)."""
-    return [_statement(call, f"{element(read)}.to(cutlass.Float32)" if read else None) for call, read in steps]
+    return [_statement(call, [f"{element(read)}.to(cutlass.Float32)" for read in reads]) for call, reads in steps]
 
 
-def _statement(call: Call, element: str | None) -> str:
+def _statement(call: Call, elements: list[str]) -> str:
+    """The statement of an epilogue; `elements` are the texts of the elements that it reads."""
+    if call.name == MAP:
+        operands = dict(zip(names_in(call), elements, strict=True))
+        return f"total = {expression(call.positional[0], operands, {VALUE: 'total'})}"
+    element = elements[0] if elements else None
     numbers = [float(str(value)) for value in call.positional] if element is None else []
     if call.name in ("bias", "residual"):
         return f"total = total + {element}"

@@ -5,18 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from workbench.language.expressions.scalars import FUNCTIONS, INFIX, emitted_name
+from workbench.language.expressions.scalars import INFIX, emitted_name
 from workbench.language.ir import Call
-
-
-def functions_used(value: object) -> tuple[str, ...]:
-    """Return the names of the scalar functions in an expression, in order of first use."""
-    if not isinstance(value, Call):
-        return ()
-    names = [value.name] if value.name in FUNCTIONS else []
-    for part in value.positional:
-        names += functions_used(part)
-    return tuple(dict.fromkeys(names))
 
 
 def expression(value: object, operands: Mapping[str, str], known: Mapping[Call, str] | None = None) -> str:

@@ -44,8 +44,13 @@ def lower_matvec(stage: Stage, binding: Binding) -> Launch:
 
 def lower_pool(stage: Stage, binding: Binding) -> Launch:
     """Return the launch of pool with a window."""
+    return _launch("pool.host:pool", pool_config(stage), ("x",), binding)
+
+
+def pool_config(stage: Stage) -> PoolConfig:
+    """Return the configuration of a pool with a window."""
     named, sizes = dict(stage.operation.named), pool.sizes(stage)
-    config = PoolConfig(
+    return PoolConfig(
         op=str(named.get("op", "max")),
         window=sizes["window"],
         stride=sizes["stride"],
@@ -56,10 +61,9 @@ def lower_pool(stage: Stage, binding: Binding) -> Launch:
         count_padding=bool(named.get("count_padding", 1)),
         divisor=int(str(named.get("divisor", 0))),
         threads=number(stage, "threads", 256),
-        strip=setting(stage, "schedule") == "strip",
+        schedule=str(setting(stage, "schedule", "direct")),
         rows=number(stage, "rows", 8),
     )
-    return _launch("pool.host:pool", config, ("x",), binding)
 
 
 def lower_view(stage: Stage, binding: Binding) -> Launch:

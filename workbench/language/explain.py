@@ -235,6 +235,7 @@ def _epilogue(call: Call) -> str:
     return {
         "bias": "a vector is added, along n unless it says m",
         "residual": "a (m, n) tensor is added, read while the tile is multiplied",
+        "map": "each sum, value(), becomes that expression, in float32, before it is stored",
     }.get(call.name, "to each sum, in float32, before it is stored")
 
 

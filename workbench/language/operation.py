@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable
 
 from workbench.analysis.devices import ARCHES
@@ -11,6 +12,7 @@ from workbench.records import record
 
 READERS = ("bias", "residual")  # epilogues that read a tensor: the one that they name, else the one of their own name
 COMBINERS = ("add", "sub", "mul", "div", "max", "min")  # epilogues that take a number, or a tensor by its name
+MAP = "map"  # the epilogue that takes an expression of its value and of tensors
 WARPS = (32, 64, 128, 256, 512, 1024)
 MOST_THREADS = 1024  # of a CTA
 SHARED_BYTES = {"sm_80": 166_912, "sm_90a": 232_448}  # what a CTA may have
@@ -121,32 +123,32 @@ def no_operands(stage: Stage) -> tuple[str, ...]:
     return ()
 
 
-def role_of(stage: Stage, index: int) -> str | None:
-    """The role of the tensor that an epilogue reads: bias, residual, or other, from the second on with a number.
+def epilogue_tensors(stage: Stage) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """What each epilogue reads: (what the emitter calls the tensor, its name in the program).
 
-    None where it reads no tensor.
+    The emitter's names are bias, residual, or other; from the second on with a number.
     """
-    bases = [
-        call.name
-        if call.name in READERS
-        else "other"
-        if call.name in COMBINERS and call.positional and isinstance(call.positional[0], str)
-        else None
-        for call in stage.epilogues
-    ]
-    base = bases[index]
-    before = bases[:index].count(base)
-    return None if base is None else f"{base}{before + 1}" if before else base
+    counts: Counter[str] = Counter()
+    found = []
+    for call in stage.epilogues:
+        own = []
+        for base, name in _tensors_of(call):
+            counts[base] += 1
+            own.append((f"{base}{counts[base]}" if counts[base] > 1 else base, name))
+        found.append(tuple(own))
+    return tuple(found)
+
+
+def _tensors_of(call: Call) -> tuple[tuple[str, str], ...]:
+    """(base of the role, name) of each tensor that an epilogue reads."""
+    if call.name in READERS:
+        return ((call.name, str(call.positional[0]) if call.positional else call.name),)
+    return tuple(("other", name) for name in names_in(call)) if call.name in (*COMBINERS, MAP) else ()
 
 
 def epilogue_operands(stage: Stage) -> dict[str, str]:
     """What the emitter calls the tensors of a stage's epilogues -> their names in the program."""
-    found = {}
-    for index, call in enumerate(stage.epilogues):
-        role = role_of(stage, index)
-        if role is not None:
-            found[role] = str(call.positional[0]) if call.positional else call.name
-    return found
+    return dict(tensor for tensors in epilogue_tensors(stage) for tensor in tensors)
 
 
 def epilogue_roles(stage: Stage) -> tuple[str, ...]:
@@ -236,7 +238,7 @@ def check_arguments(operation: Operation, stage: Stage) -> list[Rejection]:
     found: list[Rejection] = []
     known = {item.name: item for item in operation.arguments}
     # an epilogue names its tensor itself
-    tensors = () if {*READERS, *COMBINERS} & {*operation.epilogues} else operation.implied(stage)
+    tensors = tuple(role for role in operation.implied(stage) if role not in epilogue_operands(stage))
     given = [name for name, _ in stage.operation.named]
     for name, value in stage.operation.named:
         if given.count(name) > 1 and not any(item.field == name for item in found):

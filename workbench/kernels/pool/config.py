@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from workbench.kernels.rows.config import Level, RowConfig
 from workbench.records import record
 
 Sizes = tuple[int, int, int]
@@ -20,7 +21,7 @@ class PoolConfig:
         "padding": "padding on both sides",
         "dilation": "distance between the elements of a window",
         "threads": "threads of a CTA",
-        "rows": "output rows per group of threads, computed one after the other",
+        "rows": "output rows per group of threads",
         "taps": "input rows under one output row",
         "rounds": "vectors of an input row per thread",
     }
@@ -34,7 +35,7 @@ class PoolConfig:
     count_padding: bool = True
     divisor: int = 0  # divisor of an average; 0: the number of elements of the window
     threads: int = 256
-    strip: bool = False
+    schedule: str = "direct"  # or strip, cells
     rows: int = 8
 
     @property
@@ -77,3 +78,28 @@ class PoolConfig:
     def leaves_height(self) -> bool:
         """Whether a window can reach past the input along the height."""
         return bool(self.padding[1] or (self.ceil and self.window[1] > 1))
+
+
+@record
+class PlanesConfig:
+    """Pooling by windows side by side, whose result is reduced over each plane in one pass."""
+
+    CONSTANTS: ClassVar[dict[str, str]] = {
+        "threads": "threads of a CTA, which reduces one plane",
+        "turns": "rows of windows that a thread loads before it combines the first",
+    }
+    pool: PoolConfig
+    rows: RowConfig
+    threads: int = 256
+    turns: int = 1
+    keepdim: bool = False
+
+    @property
+    def warps(self) -> int:
+        """Number of warps of a CTA."""
+        return self.threads // 32
+
+    @property
+    def level(self) -> Level:
+        """The single pass."""
+        return self.rows.levels[0]

@@ -6,6 +6,7 @@ import cutlass
 import torch
 
 from workbench.kernels.host import FLOAT_DTYPES, DynamicTensor, call, check_operand, check_rank
+from workbench.kernels.pool.cells import launch_cells, plan_cells
 from workbench.kernels.pool.direct import launch_pool
 from workbench.kernels.pool.strip import launch_strip, plan_tiles
 from workbench.kernels.pool.window import extent
@@ -25,7 +26,21 @@ def pool(cfg: Static, names: Static, x):
     if y.numel() == 0:
         return y
     x4, y4 = x.view(math.prod(lead), *cfg.ones, *inner), y.view(math.prod(lead), *cfg.ones, *outer)
-    if cutlass.const_expr(cfg.strip):
+    if cutlass.const_expr(cfg.schedule == "cells"):
+        vector = math.gcd(inner[-1], 16 // x.element_size(), x.data_ptr() // x.element_size())
+        cell, width, cells, across = plan_cells(cfg, inner[-1], vector, cfg.threads)
+        call(
+            bind(launch_cells, cfg),
+            (x.dtype, across, cell, width),
+            (
+                DynamicTensor(x4, align=width * x.element_size(), leading_dim=3),
+                DynamicTensor(y4, align=cell // cfg.window[2] * x.element_size(), leading_dim=3),
+                y.numel() // outer[-1],
+                cells,
+            ),
+            (across, cell, width),
+        )
+    elif cutlass.const_expr(cfg.schedule == "strip"):
         vector = math.gcd(inner[-1], 16 // x.element_size(), x.data_ptr() // x.element_size())
         tile, across = plan_tiles(cfg, outer[-1], vector)
         call(

@@ -9,6 +9,7 @@ import torch
 from cutlass import cute
 
 from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, call, check_operand, check_rank
+from workbench.kernels.rows.host import reduce_into, row_reduction
 from workbench.kernels.rows.reductions import reduce_rows
 from workbench.kernels.rows.two_pass_host import two_pass_columns, two_pass_reduction, value_tensor
 from workbench.kernels.static import Many, Static, bind
@@ -71,17 +72,39 @@ def instance_norm(cfg: Static, names: Static, x, affine: Many):
     return y.view(x.shape)
 
 
-def group_norm(cfg: Static, names: Static, groups: Static, x, affine: Many):
-    """Normalise groups of channels of each sample."""
-    check_channels(names, 2, x, affine)
+def check_groups(names: Static, groups: Static, x):
+    """Check that all groups have as many channels."""
     if x.shape[1] % groups:
         raise ValueError(
             f"{names[0]} has {x.shape[1]} channels; this kernel wants groups of them, {groups}, to be equal"
         )
+
+
+def group_norm(cfg: Static, names: Static, groups: Static, x, affine: Many):
+    """Normalise groups of channels of each sample."""
+    check_channels(names, 2, x, affine)
+    check_groups(names, groups, x)
     weights = tuple(values.view(groups, -1, 1) for values in affine)
     grouped = x.reshape(x.shape[0], groups, x.shape[1] // groups, x.shape[2:].numel())
     y = reduce_rows(cfg, names, (grouped,), weights)
     return y.view(x.shape)
+
+
+def group_norm_means(cfg: Static, ending: Static, keepdim: Static, names: Static, groups: Static, x, affine: Many):
+    """Return the mean over its positions of each channel of a group norm, (batch, channels); x is read once.
+
+    `cfg` computes mean and variance of each channel, `ending` the results of a group from those of its channels.
+    """
+    check_channels(names, 3, x, affine)
+    check_groups(names, groups, x)
+    batch, channels = x.shape[:2]
+    moments = row_reduction(cfg, names[:1], (x.reshape(batch, channels, x.shape[2:].numel()),), ())
+    y = torch.empty((batch, channels), dtype=x.dtype, device=x.device)
+    if y.numel():
+        weights = tuple(values.view(groups, -1) for values in affine)
+        by_group = (batch, groups, channels // groups)
+        reduce_into(ending, (moments[0].view(by_group), moments[1].view(by_group)), weights, y.view(by_group))
+    return y.view(batch, channels, *[1] * (x.dim() - 2)) if cutlass.const_expr(keepdim) else y
 
 
 def batch_norm(cfg: Static, names: Static, x, affine: Many):

@@ -96,7 +96,8 @@ class RowConfig:
     memory: tuple[Slot, ...] = ()  # shared memory that threads of a row combine through
     reads_integers: bool = False  # whether a tensor is int32 or int64: its values are rounded to float32, as torch does
     out: str = ""  # the result's type where it is not that of the first tensor
-    returns_values: bool = False  # whether the values of the rows are returned beside the result
+    # whether the values of the rows are returned: beside a result with one value per element, else in its place
+    returns_values: bool = False
 
     @property
     def layout(self) -> str:
@@ -107,6 +108,11 @@ class RowConfig:
     def warps(self) -> int:
         """Number of warps that share a row."""
         return self.threads // 32
+
+    @property
+    def value_count(self) -> int:
+        """Number of values that all passes compute of a row."""
+        return sum(len(level.values) for level in self.levels)
 
     @property
     def lanes(self) -> int:

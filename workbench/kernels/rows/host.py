@@ -67,9 +67,15 @@ def result_shape(cfg: Static, shape):
 
 
 def empty_result(cfg: Static, names: Static, x):
-    """Allocate the result. Raises ValueError if x is empty and the reduction has no value for that."""
+    """Allocate the result, or (values, *rows) for all values of the rows.
+
+    Raises ValueError if x is empty and the reduction has no value for that.
+    """
     if cutlass.const_expr(cfg.result.is_whole):
         return torch.empty(x.shape, dtype=torch_dtype(cfg.out) if cfg.out else x.dtype, device=x.device)
+    if cutlass.const_expr(cfg.returns_values):
+        shape = (cfg.value_count, *result_shape(cfg, x.shape))
+        return torch.empty(shape, dtype=torch.float32, device=x.device)
     if cutlass.const_expr(cfg.is_place):
         kind = torch.int64
     else:
@@ -182,11 +188,16 @@ def row_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
     check_operands(cfg, names, inputs, repeated)
     inputs = tuple(x.detach().contiguous() for x in inputs)
     check_countable(cfg, names, inputs[0])
+    y = empty_result(cfg, names, inputs[0])
+    if y.numel():
+        reduce_into(cfg, inputs, repeated, y)
+    return y
+
+
+def reduce_into(cfg: Static, inputs: Many, repeated: Many, y):
+    """Reduce the rows of contiguous tensors and write y."""
     shape = inputs[0].shape
     rows, columns = row_sizes(cfg, shape)
-    y = empty_result(cfg, names, inputs[0])
-    if y.numel() == 0:
-        return y
     if cutlass.const_expr(cfg.result.is_whole):
         width = access_width(cfg, columns, (*inputs, y))
     else:
@@ -210,7 +221,6 @@ def row_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):
         ),
         (width, turns, ways),
     )
-    return y
 
 
 def column_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many):

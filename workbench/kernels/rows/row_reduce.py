@@ -51,7 +51,7 @@ def row_kernel(
     turns: cutlass.Constexpr,
     ways: cutlass.Constexpr,
 ):
-    """Reduce each row and write its result; tensors are (vectors, width)."""
+    """Reduce each row and write its result, or all its values, (values, rows); tensors are (vectors, width)."""
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     row, lane = locate_row(cfg, tidx, bidx)
@@ -72,6 +72,10 @@ def row_kernel(
         )
         if cutlass.const_expr(cfg.result.is_whole):
             write_result(cfg, inputs, repeated, y, extents, kept, values, lane, vectors, start, width, turns, ways)
+        elif cutlass.const_expr(cfg.returns_values):
+            if lane == 0:
+                for n in cutlass.range_constexpr(len(values)):
+                    y[n * rows + row] = values[n]
         elif lane == 0:
             y[row] = cfg.result.expression(*(values[n] for n in cfg.result.reads)).to(y.element_type)
 

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
-from workbench.language.expressions.scalars import KNOWN, arity
+import dataclasses
+from collections.abc import Mapping
+
+from workbench.language.expressions.scalars import FUNCTIONS, KNOWN, arity
 from workbench.language.ir import Call, Rejection
 from workbench.language.operation import close
+
+VALUE = Call(name="value")  # in the expression of an epilogue: what the epilogue is applied to
+
+
+def replace_value(expression: object, by: object) -> object:
+    """The expression of an epilogue, applied to another value."""
+    if expression == VALUE:
+        return by
+    if not isinstance(expression, Call):
+        return expression
+    return dataclasses.replace(expression, positional=tuple(replace_value(part, by) for part in expression.positional))
+
+
+def rename_tensors(value: object, names: Mapping[str, str]) -> object:
+    """The expression with other names for its tensors; those without one keep theirs."""
+    if isinstance(value, Call):
+        return dataclasses.replace(value, positional=tuple(rename_tensors(part, names) for part in value.positional))
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def functions_used(value: object) -> tuple[str, ...]:
+    """Names of the scalar functions in an expression, in order of first use."""
+    if not isinstance(value, Call):
+        return ()
+    names = [value.name] if value.name in FUNCTIONS else []
+    for part in value.positional:
+        names += functions_used(part)
+    return tuple(dict.fromkeys(names))
 
 
 def leaves(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -84,6 +84,22 @@ def normalise(x: object, eps: object, affine: bool) -> Call:
     return call("add", call("mul", normal, call("spread", "weight")), call("spread", "bias")) if affine else normal
 
 
+def moments(x: object) -> Call:
+    """An expression with the mean and the variance of a row."""
+    return call("add", call("mean", x), call("var", x))
+
+
+def normalise_means(eps: object, affine: bool) -> Call:
+    """Means of the channels of a group norm, along the channels of a group, from their means and variances.
+
+    All channels have as many elements, so the group's variance is the mean of the channels' variances plus the
+    variance of their means.
+    """
+    scale = call("rsqrt", call("add", call("add", call("mean", "variance"), call("var", "mean")), eps))
+    normal = call("mul", call("sub", "mean", call("mean", "mean")), scale)
+    return call("add", call("mul", normal, call("spread", "weight")), call("spread", "bias")) if affine else normal
+
+
 def normalise_in_two_passes(x: object, eps: object) -> Call:
     """The same with weight and bias, in two passes: the mean, then the mean square of what is left."""
     below = call("sub", x, call("mean", x))

@@ -1,20 +1,38 @@
-"""batchnorm, groupnorm, instancenorm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
+"""batchnorm, groupnorm, instancenorm, means of a group norm: x (batch, channels, ...), weight and bias by channel."""
 
 from __future__ import annotations
 
-from workbench.language.expressions.lowering import normalise
+from workbench.language.expressions.lowering import moments, normalise
 from workbench.language.ir import Call, Rejection, Stage, number, setting
-from workbench.language.operation import AFFINE, EPS, Argument, Operation, flag, is_number
-from workbench.language.operations import rowwise
+from workbench.language.operation import (
+    AFFINE,
+    EPS,
+    KEEPDIM,
+    READERS,
+    Argument,
+    Operation,
+    epilogue_roles,
+    flag,
+    is_number,
+)
+from workbench.language.operations import epilogue, rowwise
+from workbench.language.parser import format_value
+
+# each follows the norm element by element; a tensor has one value for each channel
+EPILOGUES = tuple(name for name in epilogue.NAMES if name not in (*epilogue.REDUCTIONS, *READERS, "cast"))
+GROUP_MEANS = "groupnorm_means"
+GROUPED = ("groupnorm", GROUP_MEANS)
 
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of groups, and of settings that do not go together."""
     named, name = dict(stage.operation.named), stage.operation.name
+    if found := epilogue.check(stage) or _check_tensors(stage):
+        return found
     if stage.operation.positional and not isinstance(stage.operation.positional[0], str):
         return [Rejection(field=name, value="", reason="takes a tensor, not an expression", legal=f"{name}(x)")]
     groups = named.get("groups", 0)
-    if name == "groupnorm" and not (isinstance(groups, int) and groups > 0):
+    if name in GROUPED and not (isinstance(groups, int) and groups > 0):
         return [
             Rejection(
                 field="groups", value=str(groups), reason="the number of groups is needed", legal="a positive integer"
@@ -29,13 +47,28 @@ def check(stage: Stage) -> list[Rejection]:
                 legal="from 2, for example 32",
             )
         ]
-    return rowwise.check_settings(stage, normalise("x", 1e-5, False), reduced_axis(stage.operation))
+    value = moments("x") if name == GROUP_MEANS else normalise("x", 1e-5, False)
+    return rowwise.check_settings(stage, value, reduced_axis(stage.operation))
+
+
+def _check_tensors(stage: Stage) -> list[Rejection]:
+    """Rejections of epilogues with tensors that have not one value for each channel."""
+    return [
+        Rejection(
+            field=call.name,
+            value=format_value(call),
+            reason="the epilogue of a norm reads tensors with one value for each channel",
+            legal="along=n, or spread(t) in a map; or elementwise(...) as a stage after it",
+        )
+        for call, reads in epilogue.chain_of(stage).calls
+        if any(read.along != "n" for read in reads)
+    ]
 
 
 def reduced_axis(operation: Call) -> object:
     """The axis that a channel norm reduces, as its kernel sees the tensor."""
     if operation.name != "batchnorm":
-        return "last" if operation.name == "instancenorm" else Call(name="last", positional=(2,))
+        return "last" if operation.name in ("instancenorm", GROUP_MEANS) else Call(name="last", positional=(2,))
     return dict(operation.named).get("axis", BUT_CHANNELS)
 
 
@@ -44,10 +77,12 @@ def _operands(stage: Stage) -> tuple[str, ...]:
     return (
         *(("weight", "bias") if named.get("affine", 1) else ()),
         *(("running_mean", "running_var", "batches") if named.get("running", 0) else ()),
+        *epilogue_roles(stage),
     )
 
 
 SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name not in ("split", "threads"))
+MEANS_SETTINGS = tuple(item for item in SETTINGS if item.name not in ("kept", "parts", "through"))
 BATCH_SETTINGS = tuple(item for item in rowwise.SETTINGS if item.name != "threads")
 BUT_CHANNELS = Call(name="but", positional=(1,))
 BATCH_AXIS = Argument(
@@ -80,19 +115,32 @@ OPERATIONS = (
     ),
     Operation(
         name="groupnorm",
-        about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel",
+        about="groupnorm(x, groups=8, eps=1e-05, affine=0|1): operands weight, bias by channel; epilogues element by "
+        "element, along=n: by channel",
         settings=SETTINGS,
         check=check,
+        epilogues=EPILOGUES,
         arguments=(GROUPS, EPS, AFFINE),
+        roles=("x",),
+        implied=_operands,
+    ),
+    Operation(
+        name=GROUP_MEANS,
+        about="groupnorm_means(x, groups=8, eps=1e-05, affine=0|1, keepdim=0|1): the mean over its positions of each "
+        "channel of groupnorm(x), (batch, channels), without the norm itself: from means and variances of the channels",
+        settings=MEANS_SETTINGS,
+        check=check,
+        arguments=(GROUPS, EPS, AFFINE, KEEPDIM),
         roles=("x",),
         implied=_operands,
     ),
     Operation(
         name="instancenorm",
         about="instancenorm(x, eps=1e-05, affine=0|1): each channel of each sample by itself; operands weight, "
-        "bias by channel",
+        "bias by channel; epilogues as groupnorm has them",
         settings=SETTINGS,
         check=check,
+        epilogues=EPILOGUES,
         arguments=(EPS, AFFINE),
         roles=("x",),
         implied=_operands,

@@ -1,7 +1,8 @@
 """Epilogues of a product: calls on each sum in float32 before it is stored, and a reduction of rows or columns.
 
 Element by element: bias(c), residual(r), add, sub, mul, div, max, min with a number or a tensor, scale(s),
-clamp(lo, hi) and any function of `expressions.scalars`. A tensor is (m, n), or with along=n or along=m a vector. Then
+clamp(lo, hi) and any function of `expressions.scalars`. A tensor is (m, n), or with along=n or along=m a vector.
+map(expression) computes an expression of value(), of tensors (m, n) and of vectors spread(b) along n (along=m: m). Then
 follows at most one of rowsum, rowmean, rowmax, rowmin, colsum, colmean, colmax, colmin, which is the result; calls
 after it work on that. cast(f16 | bf16 | f32) comes last. Input: a stage; output: its Chain, or Rejections.
 """
@@ -9,18 +10,20 @@ after it work on that. cast(f16 | bf16 | f32) comes last. Input: a stage; output
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from workbench.kernels.operands import Read
-from workbench.language.expressions.scalars import FUNCTIONS, UNARY, arity
-from workbench.language.ir import Call, Rejection, Stage, setting
-from workbench.language.operation import COMBINERS, READERS, role_of
+from workbench.language.expressions.expressions import check_expression, leaves, rename_tensors, replace_value
+from workbench.language.expressions.scalars import UNARY, arity
+from workbench.language.ir import Call, Rejection, Stage, names_in, setting
+from workbench.language.operation import COMBINERS, MAP, READERS, epilogue_tensors
 from workbench.records.base import record
 
 REDUCTIONS = tuple(side + how for side, how in itertools.product(("row", "col"), ("sum", "mean", "max", "min")))
-NAMES = (*READERS, "scale", "clamp", *COMBINERS, *UNARY, *REDUCTIONS, "cast")
+NAMES = (*READERS, "scale", "clamp", *COMBINERS, MAP, *UNARY, *REDUCTIONS, "cast")
 CAST_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "bool": 1}
 
-Step = tuple[Call, Read | None]
+Step = tuple[Call, tuple[Read, ...]]  # an epilogue with the tensors that it reads
 Reason = tuple[str, str]
 
 
@@ -36,7 +39,7 @@ class Chain:
     @property
     def reads(self) -> tuple[Read, ...]:
         """The tensors."""
-        return tuple(read for _, read in self.calls if read is not None)
+        return tuple(read for _, reads in self.calls for read in reads)
 
     @property
     def by_rows(self) -> bool:
@@ -59,22 +62,45 @@ def chain_of(stage: Stage) -> Chain:
     calls: list[Step] = []
     after: list[Step] = []
     reduction, cast = None, None
-    for index, call in enumerate(stage.epilogues):
-        role = role_of(stage, index)
+    for call, tensors in zip(stage.epilogues, epilogue_tensors(stage), strict=True):
         if call.name in REDUCTIONS:
             reduction = call
         elif call.name == "cast":
             cast = str(call.positional[0])
         else:
-            usual = "n" if call.name == "bias" else "both"
-            item = (call, Read(role=role, along=str(dict(call.named).get("along", usual))) if role else None)
-            (calls if reduction is None else after).append(item)
+            reads = tuple(Read(role=role, along=_find_extent(call, name)) for role, name in tensors)
+            (calls if reduction is None else after).append((call, reads))
     return Chain(calls=tuple(calls), reduction=reduction, after=tuple(after), cast=cast)
 
 
-def functions_of(stage: Stage) -> tuple[str, ...]:
-    """Names of the scalar functions that the epilogues use."""
-    return tuple(dict.fromkeys(call.name for call in stage.epilogues if call.name in FUNCTIONS))
+def _find_extent(call: Call, name: str) -> str:
+    """Along which extent a tensor that an epilogue reads lies: n, m or both."""
+    is_vector = name in leaves(call)[1] if call.name == MAP else call.name == "bias"
+    usual = "n" if is_vector else "both"
+    return usual if call.name == MAP and not is_vector else str(dict(call.named).get("along", usual))
+
+
+def write_expression(steps: Iterable[Step], value: object) -> object:
+    """The expression of epilogues that are applied to a value; tensors are called by their roles."""
+    for call, reads in steps:
+        value = _apply(call, dict(zip(names_in(call) or (call.name,), reads, strict=False)), value)
+    return value
+
+
+def _apply(call: Call, reads: dict[str, Read], value: object) -> object:
+    if call.name == MAP:
+        return replace_value(
+            rename_tensors(call.positional[0], {name: read.role for name, read in reads.items()}), value
+        )
+    given: list[object] = [_as_leaf(read) for read in reads.values()] or list(call.positional)
+    if call.name == "clamp":
+        return Call(name="min", positional=(Call(name="max", positional=(value, given[0])), given[1]))
+    name = {"scale": "mul", "bias": "add", "residual": "add"}.get(call.name, call.name)
+    return Call(name=name, positional=(value, *given))
+
+
+def _as_leaf(read: Read) -> object:
+    return read.role if read.along == "both" else Call(name="spread", positional=(read.role,))
 
 
 def check(stage: Stage) -> list[Rejection]:
@@ -92,7 +118,8 @@ def check(stage: Stage) -> list[Rejection]:
 
 def _check_order(stage: Stage, index: int, closed: bool) -> list[Rejection]:
     """Rejections of one call for its place; `closed`: a reduction stands before it."""
-    found, call = [], stage.epilogues[index]
+    found: list[Rejection] = []
+    call, tensors = stage.epilogues[index], epilogue_tensors(stage)[index]
     if call.name == "cast" and index != len(stage.epilogues) - 1:
         reason = "the result's type, decided when all maths is done"
         found.append(Rejection(field="cast", value=_arguments_text(call), reason=reason, legal="as the last epilogue"))
@@ -102,7 +129,7 @@ def _check_order(stage: Stage, index: int, closed: bool) -> list[Rejection]:
     if call.name in REDUCTIONS and closed:
         legal = "only one; write reduce(...) as a stage after it"
         found.append(Rejection(field=call.name, value="", reason="one reduction closes the epilogues", legal=legal))
-    if closed and role_of(stage, index) is not None:
+    if closed and tensors:
         reason = "after a reduction there is one value per row or column"
         legal = "a number, or elementwise(...) as a stage after it"
         found.append(Rejection(field=call.name, value=_arguments_text(call), reason=reason, legal=legal))
@@ -141,7 +168,7 @@ def _find_wrong_arguments(call: Call) -> Reason | None:
     names = [value for value in call.positional if isinstance(value, str)]
     keywords = dict(call.named)
     along = keywords.pop("along", None)
-    vector = call.name == "bias" or (call.name in COMBINERS and bool(names))
+    vector = call.name == "bias" or (call.name in COMBINERS and bool(names)) or bool(leaves(call)[1])
     if along is not None and (not vector or along not in ("m", "n")):
         legal = "along=n or along=m, of bias or of a tensor that is added, multiplied, ..."
         return "which extent a vector goes along", legal
@@ -150,7 +177,26 @@ def _find_wrong_arguments(call: Call) -> Reason | None:
         return None if not call.positional and keepdim else ("it takes no tensor", "nothing, or keepdim=1")
     if keywords:
         return "it has no such argument", "along=m for a vector along m" if vector else "none by name"
-    return _find_wrong_values(call, names)
+    return _find_wrong_expression(call) if call.name == MAP else _find_wrong_values(call, names)
+
+
+def _find_wrong_expression(call: Call) -> Reason | None:
+    """(reason, legal) where the argument of a map is no expression of the value."""
+    given = call.positional[0] if len(call.positional) == 1 else None
+    applied = replace_value(given, "value")
+    if applied == given or not isinstance(applied, Call):
+        return (
+            "an expression of the value that is stored",
+            "one expression with value(), as in mul(value(), silu(value()))",
+        )
+    plain, vectors = leaves(given)
+    if both := [name for name in plain if name in vectors]:
+        return (
+            f"{both[0]} is a tensor in one place and a vector in another",
+            f"{both[0]} or spread({both[0]}) everywhere",
+        )
+    found = check_expression(applied)
+    return (f"{found[0].value}: {found[0].reason}", found[0].legal) if found else None
 
 
 def _find_wrong_values(call: Call, names: list[str]) -> Reason | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from workbench.language.ir import Call, Rejection, Stage, setting
+from workbench.language.expressions.expressions import check_expression
+from workbench.language.expressions.reduction_passes import plan
+from workbench.language.expressions.reductions import ARGS, REDUCTIONS
+from workbench.language.ir import Call, Rejection, Stage, number, setting
 from workbench.language.operation import (
     ARCH,
+    KEEPDIM,
     THREADS_PER_ROW,
     VECTOR,
     Operation,
@@ -14,9 +18,11 @@ from workbench.language.operation import (
     flag,
     reject_settings,
 )
+from workbench.language.parser import format_value
 
 SIZES = ("window", "stride", "padding", "dilation")
 OPS = ("max", "avg")
+MOST_LOADED = 64  # elements of four columns or a window that a thread loads at once (inferred)
 MOST_TAPS = 32  # rows under a window that a strip keeps in registers
 
 
@@ -135,16 +141,35 @@ def _sizes(stage: Stage, named: dict[str, object]) -> list[Rejection]:
                     legal=f"at most {MOST_TAPS} rows, 128 columns and a stride of 128; or direct",
                 )
             )
+    elif setting(stage, "schedule") == "cells":
+        found += _check_cells(stage, all_sizes)
     elif setting(stage, "rows") is not None:
         found.append(
             Rejection(
                 field="rows",
                 value=str(setting(stage, "rows")),
                 reason="rows of outputs of one group of threads",
-                legal="only with schedule(strip)",
+                legal="only with schedule(strip) or schedule(cells)",
             )
         )
     return found
+
+
+def _check_cells(stage: Stage, found: dict[str, tuple[int, int, int]]) -> list[Rejection]:
+    """Rejections of a pool by cells whose windows overlap or leave gaps, or of more than registers hold."""
+    window = found["window"]
+    is_beside = window == found["stride"] and found["padding"] == (0, 0, 0) and found["dilation"] == (1, 1, 1)
+    if not is_beside or dict(stage.operation.named).get("ceil", 0):
+        legal = "strip, or no stride, padding, dilation and ceil"
+        return [Rejection(field="schedule", value="cells", reason="windows lie side by side", legal=legal)]
+    loaded, rows = window[0] * window[1] * max(window[2], 4), number(stage, "rows", 8)
+    if loaded * rows <= MOST_LOADED:
+        return []
+    most = MOST_LOADED // loaded
+    legal = f".rows({1 << (most.bit_length() - 1)}) or fewer" if most else ".schedule(strip)"
+    return [
+        Rejection(field="rows", value=str(rows), reason=f"a thread loads {loaded} elements of each row", legal=legal)
+    ]
 
 
 def _format_value(value: object) -> str:
@@ -166,14 +191,16 @@ SETTINGS = (
     ),
     Setting(
         name="schedule",
-        values=("direct", "strip"),
-        reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory",
+        values=("direct", "strip", "cells"),
+        reason="direct: one output per thread; strip: rows are combined in registers, columns in shared memory; "
+        "cells: windows side by side, combined in registers",
         meaning="{values}: one output per thread (direct), "
-        "or rows are combined in registers and columns in shared memory (strip)",
+        "or rows are combined in registers and columns in shared memory (strip), "
+        "or windows that lie side by side are combined in registers (cells)",
     ),
     Setting(
         name="rows",
-        values=(1, 4, 8, 16),
+        values=(1, 2, 4, 8, 16),
         reason="rows of outputs of one group of threads",
         meaning="a group of threads computes {values} rows of outputs",
     ),
@@ -185,4 +212,60 @@ ARGUMENTS = (
     flag("count_padding", "a truth value"),
     checked_argument("divisor", "1 and more"),
 )
-OPERATIONS = (Operation(name="pool", about=ABOUT, settings=SETTINGS, check=check, arguments=ARGUMENTS, roles=("x",)),)
+
+
+def check_planes(stage: Stage) -> list[Rejection]:
+    """Rejections of a pool whose planes are reduced."""
+    value = stage.operation.positional[0] if stage.operation.positional else None
+    if found := check_expression(value, REDUCTIONS):
+        return found
+    walks = plan(value)
+    is_one_pass = len(walks.levels) == 1 and not walks.whole and not any(item.base in ARGS for item in walks.levels[0])
+    if not is_one_pass or len(walks.plain) != 1 or walks.spread:
+        return [
+            Rejection(
+                field="poolwise",
+                value="" if value is None else format_value(value),
+                reason="takes reductions of one tensor that need one pass, one value for each plane",
+                legal="for example tanh(mean(relu(x))); else pool(x, ...) and rowwise(...) as a stage after it",
+            )
+        ]
+    if found := _sizes(stage, dict(stage.operation.named)):
+        return found
+    window = sizes(stage)["window"]
+    if window[0] * window[1] * max(window[2], 4) > MOST_LOADED:
+        legal = f"at most {MOST_LOADED} elements under four columns; else pool(x, ...) and rowwise(...)"
+        shown = _format_value(dict(stage.operation.named)["window"])
+        return [Rejection(field="window", value=shown, reason="a thread loads it at once", legal=legal)]
+    return []
+
+
+OPERATIONS = (
+    Operation(name="pool", about=ABOUT, settings=SETTINGS, check=check, arguments=ARGUMENTS, roles=("x",)),
+    Operation(
+        name="poolwise",
+        about="poolwise(expression, op=max|avg, window=3|size(3, 3), keepdim=0|1): for each plane of pool(x, op, "
+        "window), whose windows lie side by side, an expression with reductions of x as in rowwise, in one pass: "
+        "poolwise(tanh(mean(relu(x))), op=max, window=size(2, 2))",
+        settings=(
+            ARCH,
+            Setting(
+                name="threads",
+                values=(64, 128, 256, 512, 1024),
+                reason="a CTA reduces a plane by two warps or more",
+            ),
+            Setting(
+                name="unroll",
+                values=(1, 2, 4),
+                reason="rows of windows that a thread loads at once",
+                meaning="each thread loads what lies under {values} windows or vectors before it combines the first",
+            ),
+        ),
+        check=check_planes,
+        arguments=(
+            choice_argument("op", OPS, "what a window is combined into"),
+            checked_argument("window", "2 or size(2, 2)"),
+            KEEPDIM,
+        ),
+    ),
+)

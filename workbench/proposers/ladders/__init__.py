@@ -30,6 +30,7 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "attention": attention.attention_rungs,
     "scan": scans.scan_rungs,
     "pool": pools.pool_rungs,
+    "poolwise": pools.poolwise_rungs,
     "gather": gathers.gather_rungs,
     "aggregate": graphs.aggregate_rungs,
     "sddmm": graphs.sddmm_rungs,
@@ -41,7 +42,7 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "topk": gathers.top_k_rungs,
     "scatter_add": gathers.gather_rungs,
     "scatter_max": gathers.gather_rungs,
-    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "instancenorm"), rows.row_rungs),
+    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "groupnorm_means", "instancenorm"), rows.row_rungs),
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.row_rungs),
 }
 

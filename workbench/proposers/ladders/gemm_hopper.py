@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from workbench.analysis import devices
 from workbench.kernels.gemm.sm90.config import ALONG_K, BYTES, GemmSm90Config
 from workbench.language import Call, Program, Stage, check
+from workbench.language.expressions.expressions import functions_used
 from workbench.language.expressions.scalars import MATH
 from workbench.language.operations.gemm.sm90 import config_of
 from workbench.proposers.ladders import heuristics
@@ -228,7 +229,7 @@ def _needs_copy_of_b_only(kind: str, size: Size, layout: tuple[tuple[str, str], 
 
 def _rate(stage: Stage, size: Size, device: devices.Device, copying: dict[str, float]) -> Choice | None:
     """The choice of a stage's settings with its modelled time; None for stream-K if whole tiles fill the device."""
-    plan, activated = config_of(stage), any(call.name in MATH for call in stage.epilogues)
+    plan, activated = config_of(stage), any(MATH & {*functions_used(call)} for call in stage.epilogues)
     seconds, tiles, ctas = model_time(plan, size, device, activated)
     if plan.stream_k and busy_share(tiles, ctas) >= BADLY_FILLED:
         return None

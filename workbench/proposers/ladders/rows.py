@@ -8,6 +8,7 @@ from __future__ import annotations
 from workbench.language import Call
 from workbench.language.expressions import axes
 from workbench.language.limits import KEPT_MOST
+from workbench.language.operations.channel_norms import GROUP_MEANS
 from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
@@ -25,7 +26,10 @@ def row_rungs(context: Context) -> tuple[Rung, ...]:
                 reason="a row's loss is one of its elements",
             ),
         )
-    return (*rows_hopper.hopper_rungs(context), *_ladder(context))
+    rungs = (*rows_hopper.hopper_rungs(context), *_ladder(context))
+    if context.found.kind == GROUP_MEANS:  # whose rows have no parts
+        return tuple(rung for rung in rungs if "parts" not in {call.name for call in rung.settings})
+    return rungs
 
 
 def _ladder(context: Context) -> tuple[Rung, ...]:

@@ -14,8 +14,9 @@ from functools import partial
 
 from workbench.language import Call
 from workbench.language.expressions import axes
-from workbench.language.expressions.lowering import expansion, normalise
+from workbench.language.expressions.lowering import expansion, moments, normalise
 from workbench.language.expressions.reduction_passes import plan
+from workbench.language.operations.channel_norms import GROUP_MEANS
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.records import record
 
@@ -65,6 +66,8 @@ def find_layout(context: Context) -> RowLayout | None:
             "groupnorm": Call(name="groups", positional=(named.get("groups", 1),)),
             "instancenorm": Call(name="over_from", positional=(2,)),
         }[call.name]
+    elif call.name == GROUP_MEANS:
+        value, axis = moments("x"), Call(name="over_from", positional=(2,))
     else:
         value = call.positional[0] if call.name == "rowwise" else expansion(_stage(call))
     details = plan(value)

@@ -83,6 +83,17 @@ def match_pipeline(facts: Facts, single: Single) -> Computation | None:
     return None
 
 
+def isolate_after(facts: Facts, value: str, output: str, name: str) -> Facts:
+    """The facts of a module that computes `output` from `value`, which it takes as an argument of that name."""
+    cutter = _Cutter(facts, _recognise_nothing)
+    cutter.made[value] = name
+    return cutter.isolate(output)
+
+
+def _recognise_nothing(facts: Facts) -> Computation:
+    raise Unrecognised("no piece is wanted")
+
+
 def _cut_results(cutter: _Cutter, share: bool) -> tuple[Piece, ...]:
     """The pieces that make every result of the graph; () if something is not recognised."""
     facts, results = cutter.facts, cutter.results

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from workbench.language import OPERATIONS, Call, Program, Stage, check
+from workbench.language.expressions.expressions import rename_tensors
 from workbench.language.operation import READERS, epilogue_operands
 from workbench.proposers.recognition.graph import Computation, Piece, Unrecognised
 from workbench.records import Facts
@@ -84,7 +85,7 @@ def _rename_stage(stage: Stage, names: dict[str, str]) -> Stage:
             own[role] = names[str(own.get(role, role))]
     main = dataclasses.replace(
         stage.operation,
-        positional=tuple(_rename_value(value, names) for value in stage.operation.positional),
+        positional=tuple(rename_tensors(value, names) for value in stage.operation.positional),
         named=tuple(own.items()),
     )
     return dataclasses.replace(
@@ -100,10 +101,4 @@ def _rename_epilogue(call: Call, names: dict[str, str]) -> Call:
         return call
     if call.name in READERS and not call.positional and names.get(call.name, call.name) != call.name:
         return dataclasses.replace(call, positional=(names[call.name],))
-    return dataclasses.replace(call, positional=tuple(_rename_value(value, names) for value in call.positional))
-
-
-def _rename_value(value: object, names: dict[str, str]) -> object:
-    if isinstance(value, Call):
-        return dataclasses.replace(value, positional=tuple(_rename_value(part, names) for part in value.positional))
-    return names.get(value, value) if isinstance(value, str) else value
+    return dataclasses.replace(call, positional=tuple(rename_tensors(value, names) for value in call.positional))

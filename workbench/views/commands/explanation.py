@@ -20,6 +20,7 @@ from workbench.landscapes.keys import with_arch
 from workbench.language import OPERATIONS, Binding, Program, Stage, check, format_program, parse
 from workbench.language.explain import Cost, cost_of, explain, notes
 from workbench.language.operation import Operation, operands
+from workbench.language.operations.channel_norms import GROUPED
 from workbench.records import kernel_function
 from workbench.views.text.mime_bundle import MimeBundle
 
@@ -233,7 +234,7 @@ def _sample_tensor(role: str, stage: Stage, rank: int) -> torch.Tensor:
         taps = 1 if any(call.name == "product" for call in stage.settings) else 3
         inner = 1 if groups == "channels" else 64 // int(str(groups))
         shape = (1, 64, *(16,) * (rank - 1)) if role == "x" else (64, inner, *(taps,) * (rank - 1))
-    elif name == "groupnorm":
+    elif name in GROUPED:
         shape = (4, 256 * int(str(dict(stage.operation.named)["groups"])), 16)
     elif name == "attention":
         shape = (1, 4, 128, 64)
@@ -243,6 +244,6 @@ def _sample_tensor(role: str, stage: Stage, rank: int) -> torch.Tensor:
         shape = (4, 256, 256)
     vectors = ("bias", "weight", "vector", "running_mean", "running_var")
     return torch.zeros(
-        (64 if "conv" in name else shape[1] if name == "groupnorm" else 256,) if plain in vectors else shape,
+        (64 if "conv" in name else shape[1] if name in GROUPED else 256,) if plain in vectors else shape,
         dtype=dtype,
     )

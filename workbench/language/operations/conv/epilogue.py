@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from workbench.language.expressions.expressions import leaves
 from workbench.language.ir import Call, Rejection, Stage
-from workbench.language.operation import COMBINERS
+from workbench.language.operation import COMBINERS, MAP
 from workbench.language.operations import epilogue
 
 NAMES = tuple(name for name in epilogue.NAMES if name not in epilogue.REDUCTIONS)
@@ -32,7 +33,9 @@ def transpose_epilogues(calls: tuple[Call, ...]) -> tuple[Call, ...]:
     """The same epilogues in a gemm of the filters and an image, whose rows are the filters."""
     return tuple(
         Call(name=call.name, positional=call.positional, named=(("along", "m"),))
-        if call.name == "bias" or (call.name in COMBINERS and dict(call.named).get("along") == "n")
+        if call.name == "bias"
+        or (call.name in COMBINERS and dict(call.named).get("along") == "n")
+        or (call.name == MAP and leaves(call)[1])
         else call
         for call in calls
     )

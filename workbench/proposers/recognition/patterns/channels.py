@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from workbench.language import Call
+import dataclasses
+
+from workbench.language import Call, Stage
+from workbench.language.operations.channel_norms import GROUP_MEANS
+from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
+from workbench.proposers.recognition.patterns import convolutions, products
+from workbench.proposers.recognition.patterns.reductions import axes_of
 from workbench.records import Facts, Operation
 
 VIEWS = ("view", "reshape", "_unsafe_view")
@@ -88,9 +94,12 @@ def _running_batchnorm(op: Operation, mean: str, variance: str) -> Computation |
 
 
 def match_groupnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    op = find_producer(by_name, output)
+    """A group norm with what follows it element by element."""
+    chain = _find_chain(facts, by_name, output)
+    op = find_producer(by_name, chain.source.name) if chain is not None else None
     if (
-        op is None
+        chain is None
+        or op is None
         or aten_name(op) != "native_group_norm"
         or any(item in by_name for item in op.operands[:3])
         or (op.operands[1] == "None") != (op.operands[2] == "None")
@@ -107,16 +116,77 @@ def match_groupnorm(facts: Facts, by_name: dict[str, Operation], output: str) ->
     ]
     named = (("groups", int(op.operands[6])), ("eps", float(op.operands[7])), *(() if affine else (("affine", 0),)))
     return Computation(
-        kind="groupnorm", operation=Call(name="groupnorm", positional=("x",), named=named), operands=tuple(operands)
+        kind="groupnorm",
+        operation=Call(name="groupnorm", positional=("x",), named=named),
+        operands=(*operands, *chain.tensors),
+        epilogues=chain.calls,
     )
 
 
+def _find_chain(facts: Facts, by_name: dict[str, Operation], output: str) -> EpilogueChain | None:
+    """What follows a norm element by element, with tensors that have a value for each channel."""
+
+    def read(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
+        rank = len(op.result[0].shape) if op.result else 0
+        found = products.read_operand(facts, op, value) if rank == 2 else convolutions.read_operand(facts, op, value)
+        return found if found is not None and found[1] == "n" else None
+
+    return find_chain(facts, by_name, output, read, reserved=("weight", "bias", "residual"))
+
+
+def match_groupnorm_means(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """The means of a group norm's channels over their positions, or of its samples over all but the batch."""
+    mean = by_name.get(output)
+    if mean is None or mean.keywords or not mean.operands:
+        return None
+    norm = match_groupnorm(facts, by_name, mean.operands[0])
+    rank = len(by_name[mean.operands[0]].result[0].shape) if norm is not None else 0
+    found = _find_mean(mean, rank)
+    if norm is None or found is None or norm.epilogues:
+        return None
+    first, keep = found
+    named = (*norm.operation.named, *((("keepdim", 1),) if keep and first == 2 else ()))
+    made = Computation(
+        kind=GROUP_MEANS, operation=Call(name=GROUP_MEANS, positional=("x",), named=named), operands=norm.operands
+    )
+    if first == 2:
+        return made
+    if keep:
+        return None
+    whole = Call(name="reduce", positional=("means",), named=(("op", "mean"), ("axis", "last")))
+    return dataclasses.replace(made, result="means", after=(Stage(operation=whole),))
+
+
+def _find_mean(op: Operation, rank: int) -> tuple[int, bool] | None:
+    """(first axis, whether the axes stay) of a mean over the axes from the first, 1 or 2, to the last of `rank`."""
+    if rank < 3:
+        return None
+    if aten_name(op).startswith("_adaptive_avg_pool") and aten_name(op).endswith(f"{rank - 2}d"):
+        return (2, True) if set(op.operands[1].strip("[]").split(", ")) == {"1"} else None
+    if aten_name(op) != "mean" or not 2 <= len(op.operands) <= 3:
+        return None
+    over = sorted(axis % rank for axis in axes_of(op.operands[1]) or ())
+    keep = len(op.operands) > 2 and op.operands[2] == "True"
+    return (over[0], keep) if over and over[0] in (1, 2) and over == [*range(over[0], rank)] else None
+
+
 def match_instancenorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
-    """torch's instance norm is a batch norm of (1, batch * channels, ...) with weights repeated for each sample."""
-    back = by_name.get(output)
+    """An instance norm with what follows it element by element.
+
+    torch's is a batch norm of (1, batch * channels, ...) with weights repeated for each sample.
+    """
+    chain = _find_chain(facts, by_name, output)
+    back = chain.source if chain is not None else None
     op = find_producer(by_name, back.operands[0]) if back is not None and aten_name(back) in VIEWS else None
     view = by_name.get(op.operands[0]) if op is not None and aten_name(op) == "native_batch_norm" else None
-    if back is None or op is None or view is None or aten_name(view) not in VIEWS or view.operands[0] in by_name:
+    if (
+        chain is None
+        or back is None
+        or op is None
+        or view is None
+        or aten_name(view) not in VIEWS
+        or view.operands[0] in by_name
+    ):
         return None
     x = next((spec for spec in facts.cases[0].inputs if spec.name == view.operands[0]), None)
     _, weight, bias, mean, variance, training, _, eps = op.operands
@@ -135,7 +205,8 @@ def match_instancenorm(facts: Facts, by_name: dict[str, Operation], output: str)
     return Computation(
         kind="instancenorm",
         operation=Call(name="instancenorm", positional=("x",), named=named),
-        operands=tuple(operands),
+        operands=(*operands, *chain.tensors),
+        epilogues=chain.calls,
     )
 
 

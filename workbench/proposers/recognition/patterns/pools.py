@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from workbench.language import Call
+import dataclasses
+
+from workbench.language import Call, Stage
+from workbench.language.checks import check_stage
+from workbench.language.expressions.expressions import rename_tensors
+from workbench.proposers.recognition.expressions import match_expressions
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, python_expression
+from workbench.proposers.recognition.pipelines import isolate_after
 from workbench.records import Facts, Operation, TensorSpec
 
 # ATen name -> (max or avg, dimensions, its arguments in order with their defaults: native_functions.yaml)
@@ -18,6 +24,7 @@ POOLS = {
     "avg_pool2d": ("avg", 2, AVG),
     "avg_pool3d": ("avg", 3, AVG),
 }
+POOLED, PLANES = "pooled", "planes"  # names of a pool's result, and of the values of its planes
 KEYWORDS = {"ceil_mode": "ceil", "count_include_pad": "count_padding", "divisor_override": "divisor"}
 Lists = dict[str, tuple[int, ...]]
 FLOATS = ("float32", "float16", "bfloat16")
@@ -25,6 +32,56 @@ FLOATS = ("float32", "float16", "bfloat16")
 
 def match_pool(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     return _match_window(facts, by_name, output) or _match_whole_plane(facts, by_name, output)
+
+
+def match_poolwise(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """A pool with windows side by side, of which each plane is reduced to one value, with what is done to both.
+
+    A reduction of the axis in front of the planes too is a stage of its own.
+    """
+    pooled = _find_pooled(facts, output)
+    pool = _match_window(facts, by_name, pooled) if pooled is not None else None
+    if pooled is None or pool is None or {name for name, _ in pool.operation.named} != {"op", "window"}:
+        return None
+    rest = _match_rest(facts, pooled, output)
+    if rest is None:
+        return None
+    named, rank = dict(rest.named), len(by_name[pooled].result[0].shape) - 2
+    how = str(named.get("op", "")) if rest.name == "reduce" else ""
+    axis, keep = named.get("axis"), (("keepdim", 1),) if named.get("keepdim") else ()
+    expression = Call(name=how, positional=rest.positional) if how else rest.positional[0]
+    operation = Call(name="poolwise", positional=(expression,), named=(*pool.operation.named, *keep))
+    if check_stage(Stage(operation=operation)):
+        return None
+    made = dataclasses.replace(pool, kind="poolwise", operation=operation)
+    if axis == Call(name="last", positional=(rank,)):
+        return made
+    if axis != Call(name="last", positional=(rank + 1,)) or how not in ("sum", "mean", "max", "min") or keep:
+        return None
+    last = Call(name="reduce", positional=(PLANES,), named=(("op", how), ("axis", "last")))
+    return dataclasses.replace(made, result=PLANES, after=(Stage(operation=last),))
+
+
+def _match_rest(facts: Facts, pooled: str, output: str) -> Call | None:
+    """One stage that computes the output from what is pooled, called x there."""
+    rest = isolate_after(facts, pooled, output, POOLED)
+    found = match_expressions(rest, {op.name: op for op in rest.graph}, output)
+    if found is None or found.before or found.after or found.epilogues:
+        return None
+    if [text for _, text in found.operands] != [POOLED]:
+        return None
+    value = rename_tensors(found.operation.positional[0], {found.operands[0][0]: "x"})
+    return dataclasses.replace(found.operation, positional=(value,))
+
+
+def _find_pooled(facts: Facts, output: str) -> str | None:
+    """The value of the only pool of a graph, unless that is its output."""
+    pools = [op for op in facts.graph if aten_name(op) in POOLS]
+    if len(pools) != 1:
+        return None
+    parts = (op.name for op in facts.graph if "getitem" in op.target and op.operands == (pools[0].name, "0"))
+    value = pools[0].name if len(pools[0].result) == 1 else next(parts, None)
+    return None if value == output else value
 
 
 def _find_input(facts: Facts, value: str) -> TensorSpec | None:

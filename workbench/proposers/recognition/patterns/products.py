@@ -6,6 +6,7 @@ import dataclasses
 
 from workbench.language import Call, Program, Stage, check
 from workbench.language.expressions.lowering import log_sum
+from workbench.language.operations.epilogue import write_expression
 from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain, tensor_specs
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, operand, python_expression
 from workbench.records import Facts, Operation
@@ -215,9 +216,7 @@ def _with_stages(found: Computation, stage: Stage, after: tuple[Call, ...]) -> C
     """
     stages: tuple[Stage, ...] = (stage,)
     if after:
-        expression: object = "g"
-        for call in after:
-            expression = _expression(call, expression)
+        expression = write_expression(((call, ()) for call in after), "g")
         stages = (
             dataclasses.replace(stage, result="g"),
             Stage(operation=Call(name="elementwise", positional=(expression,))),
@@ -225,13 +224,3 @@ def _with_stages(found: Computation, stage: Stage, after: tuple[Call, ...]) -> C
     made = dataclasses.replace(found, result=_name_product(found), after=stages)
     main = Stage(operation=found.operation, epilogues=found.epilogues, result=_name_product(found))
     return None if check(Program(stages=(main, *stages))) else made
-
-
-def _expression(call: Call, inner: object) -> Call:
-    if call.name == "scale":
-        return Call(name="mul", positional=(inner, *call.positional))
-    if call.name == "clamp":
-        return Call(
-            name="min", positional=(Call(name="max", positional=(inner, call.positional[0])), call.positional[1])
-        )
-    return Call(name=call.name, positional=(inner, *call.positional))
