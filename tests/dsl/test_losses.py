@@ -46,7 +46,7 @@ def test_smoothed_labels_are_computed(forward: str, inputs: tuple[str, ...], sai
             "|> crossentropy(h3, h4) .arch(sm_90a)",
         ),
         (  # focal loss
-            "((1 - torch.exp(-F.cross_entropy(x, y, reduction='none'))) * F.cross_entropy(x, y, reduction='none')).mean()",
+            "((1 - torch.exp(-{0})) * {0}).mean()".format("F.cross_entropy(x, y, reduction='none')"),
             (LOGITS, LABELS),
             "|> reduce(mul(sub(1, exp(neg(h1))), h",
         ),

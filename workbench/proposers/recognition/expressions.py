@@ -84,13 +84,18 @@ class Builder(Tensors):
                 pass
         if plain_name(op) == "bernoulli":
             return self.draw(op, frame)
-        if (arange := find_positions(op, self.by_name)) is not None:
-            return write_positions(op, arange, len(frame.shape), lambda axis: self.index(self.whole_of(frame), axis))
         if plain_name(op) == "unsqueeze" and op.operands[1] == "0":  # broadcasting aligns the last axes
             return self.element(op.operands[0], frame)
+        placed = self.by_place(op, frame)
+        return placed if placed is not None else self.scalar(op, frame)
+
+    def by_place(self, op: Operation, frame: IterationSpace) -> object | None:
+        """What depends on where an element is: positions along an axis, triu and tril; None for other operations."""
+        if (arange := find_positions(op, self.by_name)) is not None:
+            return write_positions(op, arange, len(frame.shape), lambda axis: self.index(self.whole_of(frame), axis))
         if plain_name(op) in ("triu", "tril"):
             return self.triangle(op, self.element(op.operands[0], frame), frame)
-        return self.scalar(op, frame)
+        return None
 
     def draw(self, op: Operation, frame: IterationSpace) -> object:
         """Zeros and ones in the shape of a value, which torch draws: a stage without a kernel after that value."""
