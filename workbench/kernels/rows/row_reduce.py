@@ -4,6 +4,7 @@ import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import cute
 
+from workbench.kernels.broadcast import hold_element
 from workbench.kernels.rows.block_reduce import all_reduce, all_reduce_online
 from workbench.kernels.rows.passes import reduce_level, write_result
 from workbench.kernels.rows.vectors import as_vectors, load_vectors
@@ -64,14 +65,20 @@ def row_kernel(
     if row < rows:
         vectors = columns // width
         start = row * vectors
+        if cutlass.const_expr(cfg.is_matrix):
+            held = extents
+        else:
+            held = tuple(
+                hold_element(b, extent, row, ways[n]) for n, (b, extent) in enumerate(zip(repeated, extents, strict=True))
+            )
         kept = ()
         if cutlass.const_expr(cfg.is_kept):  # the thread's vectors of the row stay in registers
             kept = load_vectors(cfg, (), inputs, (), (), lane, vectors, start, width, turns, ())
         values = reduce_row(
-            cfg, inputs, repeated, extents, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
+            cfg, inputs, repeated, held, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
         )
         if cutlass.const_expr(cfg.result.is_whole):
-            write_result(cfg, inputs, repeated, y, extents, kept, values, lane, vectors, start, width, turns, ways)
+            write_result(cfg, inputs, repeated, y, held, kept, values, lane, vectors, start, width, turns, ways)
         elif lane == 0:
             y[row] = cfg.result.expression(*(values[n] for n in cfg.result.reads)).to(y.element_type)
 

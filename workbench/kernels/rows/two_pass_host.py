@@ -53,7 +53,9 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
 
     Returns one tensor per reduction with its results, if the configuration wants them.
     """
-    places = tuple(BroadcastOperand(b.detach(), inputs[0].shape, width) for b in repeated)
+    run = 0 if cfg.layout == "columns" else length
+    several = rows if cfg.layout == "segments" else 0  # rows that are not contiguous
+    places = tuple(BroadcastOperand(b.detach(), inputs[0].shape, width, run, several) for b in repeated)
     inners = tuple(place.inner for place in places)
     sizes = tuple(place.size for place in places)
     ways = tuple(place.way for place in places)
@@ -219,7 +221,7 @@ def reduce_piece(step: Static, inputs: Many, repeated: Many, states: Many, parts
     columns = shape.numel()
     width = access_width(step.cfg, columns, inputs)
     turns = step.cfg.unroll * step.cfg.vector // width
-    places = tuple(BroadcastOperand(b, shape, width) for b in repeated)
+    places = tuple(BroadcastOperand(b, shape, width, columns) for b in repeated)
     inners = tuple(place.inner for place in places)
     sizes = tuple(place.size for place in places)
     ways = tuple(place.way for place in places)
