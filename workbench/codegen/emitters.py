@@ -68,5 +68,5 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
-    **dict.fromkeys(("batchnorm", "groupnorm", "instancenorm"), lower_channel_norm),
+    **dict.fromkeys(("batchnorm", "batch_norm_stats", "groupnorm", "instancenorm"), lower_channel_norm),
 }

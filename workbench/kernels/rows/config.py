@@ -97,6 +97,7 @@ class RowConfig:
     reads_integers: bool = False  # whether a tensor is int32 or int64: its values are rounded to float32, as torch does
     out: str = ""  # the result's type where it is not that of the first tensor
     returns_values: bool = False  # whether the values of the rows are returned beside the result
+    has_result: bool = True  # whether the result is written, or only these values are wanted
 
     @property
     def layout(self) -> str:
@@ -215,10 +216,11 @@ class LossConfig:
 
 
 @record
-class RunningConfig:
-    """Update of running statistics by exponential averaging."""
+class StatisticsConfig:
+    """Statistics of a batch by channel, and the update of running ones by exponential averaging."""
 
-    momentum: float
+    momentum: float = 0.1
+    eps: float = 1e-5  # what is added to the variance
 
     @property
     def keep(self) -> float:

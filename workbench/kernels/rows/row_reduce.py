@@ -69,7 +69,8 @@ def row_kernel(
             held = extents
         else:
             held = tuple(
-                hold_element(b, extent, row, ways[n]) for n, (b, extent) in enumerate(zip(repeated, extents, strict=True))
+                hold_element(b, extent, row, ways[n])
+                for n, (b, extent) in enumerate(zip(repeated, extents, strict=True))
             )
         kept = ()
         if cutlass.const_expr(cfg.is_kept):  # the thread's vectors of the row stay in registers

@@ -92,7 +92,7 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
             )
             finish(step, states, (), values, results, parts, inner, count)
             done = (*done, *values)
-    if cutlass.const_expr(cfg.result.is_whole):
+    if cutlass.const_expr(cfg.result.is_whole and cfg.has_result):
         write_whole(cfg, inputs, places, inners, sizes, ways, done, y, key, rows, columns, length, parts, width, turns)
     if cutlass.const_expr(cfg.returns_values):
         return done
@@ -151,7 +151,10 @@ def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many)
     else:
         rows, columns = row_sizes(cfg, inputs[0].shape)
         segment = columns
-    y = empty_result(cfg, names, inputs[0])
+    if cutlass.const_expr(cfg.has_result):
+        y = empty_result(cfg, names, inputs[0])
+    else:
+        y = inputs[0]
     if y.numel() == 0:
         return y
     if cutlass.const_expr(cfg.result.is_whole):
@@ -173,7 +176,10 @@ def two_pass_columns(cfg: Static, names: Static, inputs: Many, repeated: Many):
     inputs = tuple(x.detach().contiguous() for x in inputs)
     check_countable(cfg, names, inputs[0])
     batches, rows, columns = column_sizes(cfg, inputs[0].shape)
-    y = empty_result(cfg, names, inputs[0])
+    if cutlass.const_expr(cfg.has_result):
+        y = empty_result(cfg, names, inputs[0])
+    else:
+        y = inputs[0]
     if y.numel() == 0:
         return y
     if cutlass.const_expr(cfg.result.is_whole):

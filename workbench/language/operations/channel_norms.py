@@ -1,4 +1,4 @@
-"""batchnorm, groupnorm, instancenorm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
+"""batchnorm, batch_norm_stats, groupnorm, instancenorm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from workbench.language.expressions.lowering import normalise
 from workbench.language.ir import Call, Rejection, Stage, number, setting
 from workbench.language.operation import AFFINE, EPS, Argument, Operation, flag, is_number
 from workbench.language.operations import rowwise
+
+STATS = "batch_norm_stats"
+BATCH_NORMS = ("batchnorm", STATS)  # whose statistics go over the batch
+RUNNING = ("running_mean", "running_var", "batches")  # operands that a batch norm updates
 
 
 def check(stage: Stage) -> list[Rejection]:
@@ -20,7 +24,7 @@ def check(stage: Stage) -> list[Rejection]:
                 field="groups", value=str(groups), reason="the number of groups is needed", legal="a positive integer"
             )
         ]
-    if name == "batchnorm" and number(stage, "parts", 1) < 2:
+    if name in BATCH_NORMS and number(stage, "parts", 1) < 2:
         return [
             Rejection(
                 field="parts",
@@ -34,7 +38,7 @@ def check(stage: Stage) -> list[Rejection]:
 
 def reduced_axis(operation: Call) -> object:
     """The axis that a channel norm reduces, as its kernel sees the tensor."""
-    if operation.name != "batchnorm":
+    if operation.name not in BATCH_NORMS:
         return "last" if operation.name == "instancenorm" else Call(name="last", positional=(2,))
     return dict(operation.named).get("axis", BUT_CHANNELS)
 
@@ -42,8 +46,8 @@ def reduced_axis(operation: Call) -> object:
 def _operands(stage: Stage) -> tuple[str, ...]:
     named = dict(stage.operation.named)
     return (
-        *(("weight", "bias") if named.get("affine", 1) else ()),
-        *(("running_mean", "running_var", "batches") if named.get("running", 0) else ()),
+        *(("weight", "bias") if named.get("affine", 1) and stage.operation.name != STATS else ()),
+        *(RUNNING if named.get("running", 0) else ()),
     )
 
 
@@ -75,6 +79,18 @@ OPERATIONS = (
         settings=BATCH_SETTINGS,
         check=check,
         arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM, BATCH_AXIS),
+        roles=("x",),
+        implied=_operands,
+    ),
+    Operation(
+        name=STATS,
+        about="batch_norm_stats(x, eps=1e-05, running=0|1, momentum=0.1, axis=but(1)|first): of a batch norm the mean and "
+        "1 / sqrt(variance + eps) of each channel alone, as a pair: m = view(h, item=0) and s = view(h, item=1), in "
+        "float32, so that mul(sub(x, spread(m)), spread(s)) in a later stage normalises; running, momentum and axis as "
+        "batchnorm",
+        settings=BATCH_SETTINGS,
+        check=check,
+        arguments=(EPS, RUNNING_STATISTICS, MOMENTUM, BATCH_AXIS),
         roles=("x",),
         implied=_operands,
     ),

@@ -68,6 +68,7 @@ MATCHERS = (
     products.match_grouped_gemm,
     convolutions.match_convolution,
     channels.match_batchnorm,
+    channels.match_statistics,
     channels.match_groupnorm,
     channels.match_instancenorm,
     expressions.match_expressions,
