@@ -57,6 +57,13 @@ class Result(Pass):
 
 
 @record
+class Prepared(Pass):
+    """What is kept of a row in place of its tensors, of which all passes read nothing else."""
+
+    expression: object  # hook: elements of all tensors -> what is kept
+
+
+@record
 class RowConfig:
     """One reduction along an axis.
 
@@ -90,6 +97,7 @@ class RowConfig:
     vector: int = 1
     unroll: int = 1
     is_kept: bool = False
+    prepared: Prepared | None = None  # of a row that is kept; passes then read this one tensor
     cluster: int = 1
     split: int = 1
     parts: int = 1
