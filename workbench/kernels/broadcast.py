@@ -104,6 +104,11 @@ def are_alike(places: Many):
     return all((place.inner, place.size) == (first.inner, first.size) for place in places)
 
 
+def are_columns(places: Many, width):
+    """Return whether all operands have one element for each column, and enough columns for a warp's vectors."""
+    return all(place.way == "run" for place in places) and are_alike(places) and places[0].size >= 32 * width
+
+
 def broadcast_tensor(place):
     """Return the CuTe tensor of a broadcast operand."""
     return DynamicTensor(place.tensor, align=16 if place.way == "run" else None)

@@ -5,7 +5,15 @@ import cutlass
 import torch
 from cutlass import cute
 
-from workbench.kernels.broadcast import BroadcastOperand, are_alike, broadcast_tensor, hold_edge, load_broadcast
+from workbench.kernels.broadcast import (
+    BroadcastOperand,
+    are_alike,
+    are_columns,
+    broadcast_tensor,
+    hold_edge,
+    load_broadcast,
+)
+from workbench.kernels.elementwise.columns import compute_columns, flat_tensor
 from workbench.kernels.host import (
     EXACT_DTYPES,
     FLOAT_DTYPES,
@@ -80,7 +88,10 @@ def unrolled_kernel(
     ways: cutlass.Constexpr,
     alike: cutlass.Constexpr,
 ):
-    """Compute UNROLL vectors of `width` elements per thread; all loads are issued before the first use."""
+    """Compute UNROLL vectors of `width` elements per thread; all loads are issued before the first use.
+
+    `alike`: whether the broadcast tensors have one extent.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     begin = bidx * (cfg.threads * cfg.unroll)
@@ -220,8 +231,11 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
         span = width * cfg.threads * cfg.unroll
         places = tuple(BroadcastOperand(b, part.shape, width, span=span) for b in repeated)
         ways = tuple(place.way for place in places)
-        if cutlass.const_expr(len(repeated) > 1):
+        if cutlass.const_expr(len(repeated) > 0):
             alike = are_alike(places)
+            if are_columns(places, width):
+                compute_columns(cfg, inputs, places, part, width)
+                continue
         else:
             alike = False
         call(
@@ -243,8 +257,3 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
 def are_aligned(*tensors):
     """Return whether all tensors start at multiples of 16 bytes."""
     return all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
-
-
-def flat_tensor(tensor, width):
-    """Return the 1-d CuTe tensor of a contiguous tensor, accessed by vectors of `width` elements."""
-    return DynamicTensor(tensor.view(-1), align=16 if width > 1 else None)
