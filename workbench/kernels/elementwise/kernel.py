@@ -18,7 +18,6 @@ from workbench.kernels.host import (
     EXACT_DTYPES,
     FLOAT_DTYPES,
     READ_DTYPES,
-    DynamicTensor,
     call,
     check_operand,
     promote_dtypes,

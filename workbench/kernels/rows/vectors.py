@@ -70,9 +70,7 @@ def load_vectors(
 
 
 @cute.jit
-def prepare_vectors(
-    cfg: Static, fragments: Many, first, end, width: cutlass.Constexpr, turns: cutlass.Constexpr
-):
+def prepare_vectors(cfg: Static, fragments: Many, first, end, width: cutlass.Constexpr, turns: cutlass.Constexpr):
     """Return what passes over a row in registers read of the loaded vectors."""
     result = cute.make_rmem_tensor(cute.make_layout((width, turns)), cutlass.Float32)
     for turn in cutlass.range_constexpr(turns):
