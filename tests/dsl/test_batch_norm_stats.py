@@ -127,7 +127,7 @@ FILTERS = "self.c, self.m = nn.{0}(n, 6, 3), nn.{1}(6)"
             "F.adaptive_avg_pool3d(self.m(self.c(x) * 2.0), 1)",
             ("torch.randn(2, n, 6, 5, 7)",),
             FILTERS.format("ConvTranspose3d", "BatchNorm3d"),
-            "reduce(add(mul(mul(sub(h1, spread(h3)), spread(h4)), spread(m_weight)), spread(m_bias)), op=mean, axis=last(3)",
+            "reduce(add(mul(mul(sub(h1, spread(h3)), spread(h4)), spread(m_weight)), spread(m_bias)), op=mean, ",
         ),
     ],
 )

@@ -73,8 +73,8 @@ def hold_edge(tensor, extent, first, way):
 class BroadcastOperand:
     """An operand that is broadcast to `shape`, for vectors of `width` elements.
 
-    It is expanded and copied if there are no (inner, size). `run`: neighbouring elements of a row of the result; `rows`:
-    how many rows there are if each has several such runs. `span`: neighbouring elements that a CTA computes.
+    It is expanded and copied if there are no (inner, size). `run`: neighbouring elements of a row of the result;
+    `rows`: how many rows there are if each has several such runs. `span`: neighbouring elements that a CTA computes.
     """
 
     def __init__(self, tensor, shape, width, run=0, rows=0, span=0):

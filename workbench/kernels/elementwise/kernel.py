@@ -224,33 +224,36 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
         return out
     for pieces in split_launches(*tensors, out):
         *tensors, part = pieces
-        inputs = tensors[: len(inputs)]
-        repeated = tensors[len(inputs) :]
-        width = cfg.vector if are_aligned(*inputs, part) else 1
-        span = width * cfg.threads * cfg.unroll
-        places = tuple(BroadcastOperand(b, part.shape, width, span=span) for b in repeated)
-        ways = tuple(place.way for place in places)
-        if cutlass.const_expr(len(repeated) > 0):
-            alike = are_alike(places)
-            if are_columns(places, width):
-                compute_columns(cfg, inputs, places, part, width)
-                continue
-        else:
-            alike = False
-        call(
-            bind(launch_unrolled, cfg),
-            (*(x.dtype for x in inputs), *(b.dtype for b in repeated), out.dtype, width, *ways, alike),
-            (
-                tuple(flat_tensor(x, width) for x in inputs),
-                tuple(broadcast_tensor(place) for place in places),
-                flat_tensor(part, width),
-                part.numel(),
-                tuple(place.inner for place in places),
-                tuple(place.size for place in places),
-            ),
-            (width, ways, alike),
-        )
+        compute_vectors(cfg, tensors[: len(inputs)], tensors[len(inputs) :], part)
     return out
+
+
+def compute_vectors(cfg: Static, inputs: Many, repeated: Many, out):
+    """Write an expression of contiguous tensors of the shape of `out` and of tensors that are broadcast to it."""
+    width = cfg.vector if are_aligned(*inputs, out) else 1
+    span = width * cfg.threads * cfg.unroll
+    places = tuple(BroadcastOperand(b, out.shape, width, span=span) for b in repeated)
+    ways = tuple(place.way for place in places)
+    if cutlass.const_expr(len(repeated) > 0):
+        alike = are_alike(places)
+        if are_columns(places, width):
+            compute_columns(cfg, inputs, places, out, width)
+            return
+    else:
+        alike = False
+    call(
+        bind(launch_unrolled, cfg),
+        (*(x.dtype for x in inputs), *(b.dtype for b in repeated), out.dtype, width, *ways, alike),
+        (
+            tuple(flat_tensor(x, width) for x in inputs),
+            tuple(broadcast_tensor(place) for place in places),
+            flat_tensor(out, width),
+            out.numel(),
+            tuple(place.inner for place in places),
+            tuple(place.size for place in places),
+        ),
+        (width, ways, alike),
+    )
 
 
 def are_aligned(*tensors):

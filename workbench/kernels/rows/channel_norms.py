@@ -142,7 +142,7 @@ def batch_norm_training(
 
 
 def batch_norm_stats(cfg: Static, statistics: Static, names: Static, running_names: Static, x, running: Many):
-    """Return mean and 1 / sqrt(variance + eps) of each channel, (channels, 1, ...) in float32, for x to be normalised by.
+    """Return mean and 1 / sqrt(variance + eps) of each channel, (channels, 1, ...) in float32.
 
     Running statistics, if there are any, are updated. Of no elements both are zeros.
     """

@@ -108,6 +108,11 @@ class RowConfig:
     has_result: bool = True  # whether the result is written, or only these values are wanted
 
     @property
+    def writes_elements(self) -> bool:
+        """Whether a result with a value for each element is written."""
+        return self.result.is_whole and self.has_result
+
+    @property
     def layout(self) -> str:
         """Memory layout of the reduced axis: rows, columns or segments."""
         return {"strided": "columns", "but": "segments"}.get(self.axis, "rows")

@@ -80,7 +80,7 @@ def row_kernel(
                     cfg, cfg.prepared.repeated, (), repeated, held, lane, vectors, start, width, turns, ways
                 )
                 prepared = prepare_vectors(cfg, (*kept, *others), lane, vectors, width, turns)
-                kept = (prepared,)
+                kept = (prepared,)  # type: ignore[assignment]
         values = reduce_row(
             cfg, inputs, repeated, held, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
         )

@@ -48,13 +48,21 @@ def result_numbers(cfg: Static, rows, columns, length):
     return rows, 1, columns
 
 
+def find_runs(cfg: Static, rows, length):
+    """Return (neighbouring elements of a row, rows if each has several such runs), as `BroadcastOperand` takes them."""
+    if cutlass.const_expr(cfg.layout == "columns"):
+        return 0, 0
+    if cutlass.const_expr(cfg.layout == "segments"):
+        return length, rows
+    return length, 0
+
+
 def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, length, parts, width, turns):
     """Launch all passes. length: extent of a segment, or for columns the number of batches.
 
     Returns one tensor per reduction with its results, if the configuration wants them.
     """
-    run = 0 if cfg.layout == "columns" else length
-    several = rows if cfg.layout == "segments" else 0  # rows that are not contiguous
+    run, several = find_runs(cfg, rows, length)
     places = tuple(BroadcastOperand(b.detach(), inputs[0].shape, width, run, several) for b in repeated)
     inners = tuple(place.inner for place in places)
     sizes = tuple(place.size for place in places)
@@ -92,7 +100,7 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
             )
             finish(step, states, (), values, results, parts, inner, count)
             done = (*done, *values)
-    if cutlass.const_expr(cfg.result.is_whole and cfg.has_result):
+    if cutlass.const_expr(cfg.writes_elements):
         write_whole(cfg, inputs, places, inners, sizes, ways, done, y, key, rows, columns, length, parts, width, turns)
     if cutlass.const_expr(cfg.returns_values):
         return done

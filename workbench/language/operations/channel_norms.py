@@ -1,4 +1,4 @@
-"""batchnorm, batch_norm_stats, groupnorm, instancenorm: norms whose weight and bias go by channel, x being (batch, channels, ...)."""
+"""batchnorm, batch_norm_stats, groupnorm, instancenorm: norms of x (batch, channels, ...), with weights by channel."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ OPERATIONS = (
     ),
     Operation(
         name=STATS,
-        about="batch_norm_stats(x, eps=1e-05, running=0|1, momentum=0.1, axis=but(1)|first): of a batch norm the mean and "
-        "1 / sqrt(variance + eps) of each channel alone, as a pair: m = view(h, item=0) and s = view(h, item=1), in "
-        "float32, so that mul(sub(x, spread(m)), spread(s)) in a later stage normalises; running, momentum and axis as "
-        "batchnorm",
+        about="batch_norm_stats(x, eps=1e-05, running=0|1, momentum=0.1, axis=but(1)|first): of a batch norm the "
+        "mean and 1 / sqrt(variance + eps) of each channel alone, as a pair: m = view(h, item=0) and "
+        "s = view(h, item=1), in float32, so that mul(sub(x, spread(m)), spread(s)) in a later stage normalises; "
+        "running, momentum and axis as batchnorm",
         settings=BATCH_SETTINGS,
         check=check,
         arguments=(EPS, RUNNING_STATISTICS, MOMENTUM, BATCH_AXIS),

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.language.expressions.scalars import ATEN
+from workbench.language.operations.channel_norms import STATS
 from workbench.proposers.recognition.composed import MORE
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, find_producer, names, plain_name
-from workbench.proposers.recognition.patterns.channels import STATS, is_batchnorm
+from workbench.proposers.recognition.patterns.channels import is_batchnorm
 from workbench.proposers.recognition.patterns.reductions import find_reduction
 from workbench.proposers.recognition.simplify import drop_unread
 from workbench.records import Facts, Operation, TensorSpec
