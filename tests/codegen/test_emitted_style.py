@@ -35,6 +35,7 @@ PROGRAMS = {  # name of the file -> program
     "crossentropy": f"crossentropy(x, target) {SM80} .threads_per_row(128)",
     "matvec": f"matvec(x, vector) {SM90} .threads_per_row(64) .rows(4) .vector(4) .unroll(2)",
     "batchnorm": f"batchnorm(x, running=1) {SM90} .threads_per_row(128) .vector(4) .parts(8)",
+    "batch_norm_stats": f"batch_norm_stats(x, running=1, axis=first) {SM90} .split(4) .vector(4) .parts(8)",
     "groupnorm": f"groupnorm(x, groups=8) {SM80} .parts(32)",
     "instancenorm": f"instancenorm(x, affine=0) {SM90} .threads_per_row(128) .vector(4)",
     "scan_rows": f"scan(mul(x, mask)) {SM80} .schedule(rows)",

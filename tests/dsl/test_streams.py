@@ -55,6 +55,7 @@ PROGRAMS = (
     "batchnorm(x) .parts(32)",
     "batchnorm(x, running=1) .parts(32)",
     "batchnorm(x, axis=first) .split(4) .parts(32)",
+    "batch_norm_stats(x, running=1) .parts(32)",
     "groupnorm(x, groups=2)",
     "groupnorm(x, groups=2) .parts(8)",
     "groupnorm_means(x, groups=2)",

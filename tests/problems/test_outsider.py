@@ -188,7 +188,9 @@ def test_a_long_row_of_logits_does_not_begin_with_one_thread() -> None:
 @pytest.mark.slow
 def test_a_batch_norm_before_another_stage_is_reduced_in_parts() -> None:
     opened = load("batch_norm_train")
-    assert find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200").program.startswith("h1 = batchnorm")
+    assert find_coverage(opened.problem, opened.facts, arch="sm_80", device="H200").program.startswith(
+        "h1 = batch_norm_stats"
+    )
 
 
 def open_with_a_sum() -> Opened:

@@ -71,5 +71,5 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
     "groupnorm_means": lower_group_means,
-    **dict.fromkeys(("batchnorm", "groupnorm", "instancenorm"), lower_channel_norm),
+    **dict.fromkeys(("batchnorm", "batch_norm_stats", "groupnorm", "instancenorm"), lower_channel_norm),
 }

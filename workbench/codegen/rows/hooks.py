@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.codegen.expression_writer import call_text, expression, function_text
 from workbench.codegen.launch import Hook
-from workbench.kernels.rows.config import Level, Result, Slot
+from workbench.kernels.rows.config import Level, Prepared, Result, Slot
 from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.reduction_passes import Plan, arguments, named_calls, per_row, without_reductions
 from workbench.language.expressions.reductions import ARGS, Reduction
@@ -128,6 +128,19 @@ def make_result(found: Plan, depth: int) -> Result:
         scalar_slots=reads.scalar_slots,
         expression=Hook(name="compute_result", source=function_text("compute_result", names, [f"return {text}"])),
         is_whole=found.whole,
+    )
+
+
+def make_prepared(found: Plan, part: object) -> Prepared:
+    """Return what is kept of the tensors of a plan, a part of its expression."""
+    tensors = (*found.plain, *found.spread)
+    text = expression(part, {name: parameter(name) for name in tensors})
+    source = function_text("prepare", tuple(map(parameter, tensors)), [f"return {text}"])
+    return Prepared(
+        name="prepared",
+        inputs=tuple(range(len(found.plain))),
+        repeated=tuple(range(len(found.spread))),
+        expression=Hook(name="prepare", source=source),
     )
 
 

@@ -6,11 +6,17 @@ import dataclasses
 
 from workbench.codegen.guards import called, reads_integers
 from workbench.codegen.launch import Launch
-from workbench.codegen.rows.hooks import make_levels, make_online_level, make_result
+from workbench.codegen.rows.hooks import make_levels, make_online_level, make_prepared, make_result
 from workbench.kernels.rows.config import BulkConfig, Level, LossConfig, RowConfig, Slot
 from workbench.language.expressions import axes
 from workbench.language.expressions.lowering import expansion, needs_rowwise
-from workbench.language.expressions.reduction_passes import Plan, compensate_variances, plan
+from workbench.language.expressions.reduction_passes import (
+    Plan,
+    compensate_variances,
+    find_prepared,
+    plan,
+    replace_part,
+)
 from workbench.language.ir import Binding, Call, Stage, number, setting
 from workbench.language.operations import bulk_copy
 from workbench.language.operations.epilogue import chain_of
@@ -52,8 +58,11 @@ def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
     found = plan(value)
     bound = dict(binding.operands)
     operands = (*found.plain, *found.spread)
+    part = _find_kept(found, stage)
+    passes = found if part is None else plan(replace_part(found.value, part, _free_name("element", operands)))
     cfg = dataclasses.replace(
-        make_config(found, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0))),
+        make_config(passes, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0))),
+        prepared=None if part is None else make_prepared(found, part),
         reads_integers=reads_integers((*found.plain, *found.spread), binding),
     )
     if setting(stage, "through") is not None:
@@ -65,6 +74,18 @@ def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
         operands=operands,
         many=many[1:] if cfg.is_matrix else many,
     )
+
+
+def _find_kept(found: Plan, stage: Stage) -> Call | None:
+    """The part of an expression of which rows in registers are kept, in place of its tensors."""
+    axis = axes.view(dict(stage.operation.named).get("axis", "last"))
+    is_kept = setting(stage, "kept") is not None and not axis.strided and not axis.segments
+    return find_prepared(found.value) if is_kept and not is_matrix(stage) else None
+
+
+def _free_name(name: str, taken: tuple[str, ...]) -> str:
+    """The name, or one made of it that is not taken."""
+    return name if name not in taken else _free_name(f"{name}_", taken)
 
 
 def _lower_bulk(rows: RowConfig, found: Plan, stage: Stage, bound: dict[str, str]) -> Launch:

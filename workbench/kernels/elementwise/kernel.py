@@ -5,12 +5,19 @@ import cutlass
 import torch
 from cutlass import cute
 
-from workbench.kernels.broadcast import BroadcastOperand, broadcast_tensor, load_broadcast
+from workbench.kernels.broadcast import (
+    BroadcastOperand,
+    are_alike,
+    are_columns,
+    broadcast_tensor,
+    hold_edge,
+    load_broadcast,
+)
+from workbench.kernels.elementwise.columns import compute_columns, flat_tensor
 from workbench.kernels.host import (
     EXACT_DTYPES,
     FLOAT_DTYPES,
     READ_DTYPES,
-    DynamicTensor,
     call,
     check_operand,
     promote_dtypes,
@@ -78,12 +85,21 @@ def unrolled_kernel(
     extents: Many,
     width: cutlass.Constexpr,
     ways: cutlass.Constexpr,
+    alike: cutlass.Constexpr,
 ):
-    """Compute UNROLL vectors of `width` elements per thread; all loads are issued before the first use."""
+    """Compute UNROLL vectors of `width` elements per thread; all loads are issued before the first use.
+
+    `alike`: whether the broadcast tensors have one extent.
+    """
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
-    first = bidx * (cfg.threads * cfg.unroll) + tidx
+    begin = bidx * (cfg.threads * cfg.unroll)
+    first = begin + tidx
     vectors = count // width
+    common = tuple(extents[0] if cutlass.const_expr(alike) else extent for extent in extents)
+    held = tuple(
+        hold_edge(b, extent, begin * width, ways[n]) for n, (b, extent) in enumerate(zip(repeated, common, strict=True))
+    )
     parts = tuple(
         cute.make_rmem_tensor(cute.make_layout((width, cfg.unroll)), x.element_type) for x in (*inputs, *repeated)
     )
@@ -92,7 +108,7 @@ def unrolled_kernel(
         if i < vectors:
             for x, part in zip(inputs, parts[: len(inputs)], strict=True):
                 cute.autovec_copy(cute.zipped_divide(x, (width,))[None, i], part[None, turn])
-            for n, (b, part, extent) in enumerate(zip(repeated, parts[len(inputs) :], extents, strict=True)):
+            for n, (b, part, extent) in enumerate(zip(repeated, parts[len(inputs) :], held, strict=True)):
                 load_broadcast(b, part[None, turn], i, extent, width, ways[n])
     for turn in cutlass.range_constexpr(cfg.unroll):
         i = first + turn * cfg.threads
@@ -129,11 +145,12 @@ def launch_unrolled(
     stream: cuda.CUstream,
     width: cutlass.Constexpr,
     ways: cutlass.Constexpr,
+    alike: cutlass.Constexpr,
 ):
     span = cfg.threads * cfg.unroll  # vectors per CTA
     ctas = (count // width + span - 1) // span
     extents = tuple((inner, size) for inner, size in zip(inners, sizes, strict=True))
-    unrolled_kernel(cfg, inputs, repeated, out, count, extents, width, ways).launch(
+    unrolled_kernel(cfg, inputs, repeated, out, count, extents, width, ways, alike).launch(
         grid=[cutlass.max(ctas, 1), 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )
 
@@ -207,32 +224,38 @@ def unrolled_elementwise(cfg: Static, names: Static, inputs: Many, repeated: Man
         return out
     for pieces in split_launches(*tensors, out):
         *tensors, part = pieces
-        inputs = tensors[: len(inputs)]
-        repeated = tensors[len(inputs) :]
-        width = cfg.vector if are_aligned(*inputs, part) else 1
-        places = tuple(BroadcastOperand(b, part.shape, width) for b in repeated)
-        ways = tuple(place.way for place in places)
-        call(
-            bind(launch_unrolled, cfg),
-            (*(x.dtype for x in inputs), *(b.dtype for b in repeated), out.dtype, width, *ways),
-            (
-                tuple(flat_tensor(x, width) for x in inputs),
-                tuple(broadcast_tensor(place) for place in places),
-                flat_tensor(part, width),
-                part.numel(),
-                tuple(place.inner for place in places),
-                tuple(place.size for place in places),
-            ),
-            (width, ways),
-        )
+        compute_vectors(cfg, tensors[: len(inputs)], tensors[len(inputs) :], part)
     return out
+
+
+def compute_vectors(cfg: Static, inputs: Many, repeated: Many, out):
+    """Write an expression of contiguous tensors of the shape of `out` and of tensors that are broadcast to it."""
+    width = cfg.vector if are_aligned(*inputs, out) else 1
+    span = width * cfg.threads * cfg.unroll
+    places = tuple(BroadcastOperand(b, out.shape, width, span=span) for b in repeated)
+    ways = tuple(place.way for place in places)
+    if cutlass.const_expr(len(repeated) > 0):
+        alike = are_alike(places)
+        if are_columns(places, width):
+            compute_columns(cfg, inputs, places, out, width)
+            return
+    else:
+        alike = False
+    call(
+        bind(launch_unrolled, cfg),
+        (*(x.dtype for x in inputs), *(b.dtype for b in repeated), out.dtype, width, *ways, alike),
+        (
+            tuple(flat_tensor(x, width) for x in inputs),
+            tuple(broadcast_tensor(place) for place in places),
+            flat_tensor(out, width),
+            out.numel(),
+            tuple(place.inner for place in places),
+            tuple(place.size for place in places),
+        ),
+        (width, ways, alike),
+    )
 
 
 def are_aligned(*tensors):
     """Return whether all tensors start at multiples of 16 bytes."""
     return all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
-
-
-def flat_tensor(tensor, width):
-    """Return the 1-d CuTe tensor of a contiguous tensor, accessed by vectors of `width` elements."""
-    return DynamicTensor(tensor.view(-1), align=16 if width > 1 else None)

@@ -16,43 +16,48 @@ from workbench.kernels.static import Many, Static, bind
 
 
 @cute.kernel
-def running_kernel(
+def statistics_kernel(
     cfg: Static,
     mean: cute.Tensor,
     variance: cute.Tensor,
-    running_mean: cute.Tensor,
-    running_var: cute.Tensor,
-    batches: cute.Tensor,
+    scales: Many[cute.Tensor],
+    running: Many[cute.Tensor],
     channels: cutlass.Int32,
     count: cutlass.Int32,
 ):
-    """Update the running statistics, one thread per channel; the running variance is the unbiased one."""
+    """Update the running statistics, one thread per channel; the running variance is the unbiased one.
+
+    `scales` is () or one tensor for 1 / sqrt(variance + eps), `running` () or (mean, variance, number of batches).
+    """
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     channel = bidx * 128 + tidx
     if channel < channels:
-        before = running_mean[channel].to(cutlass.Float32)
-        running_mean[channel] = (cfg.keep * before + cfg.momentum * mean[channel]).to(running_mean.element_type)
-        sample = variance[channel] * (count.to(cutlass.Float32) / (count - 1).to(cutlass.Float32))
-        before = running_var[channel].to(cutlass.Float32)
-        running_var[channel] = (cfg.keep * before + cfg.momentum * sample).to(running_var.element_type)
-    if channel == 0:
-        batches[0] = batches[0] + 1
+        for scale in scales:
+            scale[channel] = cute.math.rsqrt(variance[channel] + cutlass.Float32(cfg.eps))
+        if cutlass.const_expr(len(running) > 0):
+            means, variances, counter = running
+            before = means[channel].to(cutlass.Float32)
+            means[channel] = (cfg.keep * before + cfg.momentum * mean[channel]).to(means.element_type)
+            sample = variance[channel] * (count.to(cutlass.Float32) / (count - 1).to(cutlass.Float32))
+            before = variances[channel].to(cutlass.Float32)
+            variances[channel] = (cfg.keep * before + cfg.momentum * sample).to(variances.element_type)
+            if channel == 0:
+                counter[0] = counter[0] + 1
 
 
 @cute.jit
-def launch_running(
+def launch_statistics(
     cfg: Static,
     mean: cute.Tensor,
     variance: cute.Tensor,
-    running_mean: cute.Tensor,
-    running_var: cute.Tensor,
-    batches: cute.Tensor,
+    scales: Many[cute.Tensor],
+    running: Many[cute.Tensor],
     channels: cutlass.Int32,
     count: cutlass.Int32,
     stream: cuda.CUstream,
 ):
-    running_kernel(cfg, mean, variance, running_mean, running_var, batches, channels, count).launch(
+    statistics_kernel(cfg, mean, variance, scales, running, channels, count).launch(
         grid=[(channels + 127) // 128, 1, 1], block=[128, 1, 1], stream=stream
     )
 
@@ -123,36 +128,54 @@ def reduce_channels(cfg: Static, names: Static, x, weights: Many):
     return two_pass_reduction(cfg, names, (x,), weights)
 
 
-def batch_norm_training(
-    cfg: Static,
-    running: Static,
-    names: Static,
-    running_names: Static,
-    x,
-    affine: Many,
-    running_mean,
-    running_var,
-    batches,
-):
-    """Normalise each channel over the batch and update the running statistics."""
-    check_channels(names, 2, x, affine)
-    weights = tuple(values.view(-1, *[1] * (x.dim() - 2)) for values in affine)
-    check_operand(running_names[0], running_mean, (x.shape[1],), FLOAT_DTYPES)
-    check_operand(running_names[1], running_var, (x.shape[1],), FLOAT_DTYPES)
-    if x.numel() == 0:
-        return torch.empty_like(x)
-    y, mean, variance = reduce_channels(cfg, names, x, weights)
+def write_statistics(cfg: Static, x, mean, variance, scales: Many, running: Many):
+    """Launch the kernel that derives what is wanted of the statistics of x."""
     call(
-        bind(launch_running, running),
-        (),
+        bind(launch_statistics, cfg),
+        (*(values.dtype for values in running),),
         (
             value_tensor(mean),
             value_tensor(variance),
-            value_tensor(running_mean.view(-1)),
-            value_tensor(running_var.view(-1)),
-            value_tensor(batches.view(-1)),
+            tuple(value_tensor(values) for values in scales),
+            tuple(value_tensor(values.view(-1)) for values in running),
             x.shape[1],
             x.numel() // x.shape[1],
         ),
     )
+
+
+def check_running(names: Static, x, running: Many):
+    """Check that the running mean and variance have one element per channel."""
+    for name, values in zip(names, running[:2], strict=True):
+        check_operand(name, values, (x.shape[1],), FLOAT_DTYPES)
+
+
+def batch_norm_training(
+    cfg: Static, statistics: Static, names: Static, running_names: Static, x, affine: Many, running: Many
+):
+    """Normalise each channel over the batch and update the running statistics."""
+    check_channels(names, 2, x, affine)
+    weights = tuple(values.view(-1, *[1] * (x.dim() - 2)) for values in affine)
+    check_running(running_names, x, running)
+    if x.numel() == 0:
+        return torch.empty_like(x)
+    y, mean, variance = reduce_channels(cfg, names, x, weights)
+    write_statistics(statistics, x, mean, variance, (), running)
     return y
+
+
+def batch_norm_stats(cfg: Static, statistics: Static, names: Static, running_names: Static, x, running: Many):
+    """Return mean and 1 / sqrt(variance + eps) of each channel, (channels, 1, ...) in float32.
+
+    Running statistics, if there are any, are updated. Of no elements both are zeros.
+    """
+    check_channels(names, 2, x, ())
+    check_running(running_names, x, running)
+    shape = (x.shape[1], *[1] * (x.dim() - 2))
+    if x.numel() == 0:
+        none = torch.zeros(shape, dtype=torch.float32, device=x.device)
+        return none, none
+    scale = torch.empty(shape, dtype=torch.float32, device=x.device)
+    _, mean, variance = reduce_channels(cfg, names, x, ())
+    write_statistics(statistics, x, mean, variance, (scale.view(-1),), running)
+    return mean.view(shape), scale

@@ -57,6 +57,13 @@ class Result(Pass):
 
 
 @record
+class Prepared(Pass):
+    """What is kept of a row in place of its tensors, of which all passes read nothing else."""
+
+    expression: object  # hook: elements of all tensors -> what is kept
+
+
+@record
 class RowConfig:
     """One reduction along an axis.
 
@@ -90,6 +97,7 @@ class RowConfig:
     vector: int = 1
     unroll: int = 1
     is_kept: bool = False
+    prepared: Prepared | None = None  # of a row that is kept; passes then read this one tensor
     cluster: int = 1
     split: int = 1
     parts: int = 1
@@ -98,6 +106,12 @@ class RowConfig:
     out: str = ""  # the result's type where it is not that of the first tensor
     # whether the values of the rows are returned: beside a result with one value per element, else in its place
     returns_values: bool = False
+    has_result: bool = True  # whether the result is written, or only these values are wanted
+
+    @property
+    def writes_elements(self) -> bool:
+        """Whether a result with a value for each element is written."""
+        return self.result.is_whole and self.has_result
 
     @property
     def layout(self) -> str:
@@ -221,10 +235,11 @@ class LossConfig:
 
 
 @record
-class RunningConfig:
-    """Update of running statistics by exponential averaging."""
+class StatisticsConfig:
+    """Statistics of a batch by channel, and the update of running ones by exponential averaging."""
 
-    momentum: float
+    momentum: float = 0.1
+    eps: float = 1e-5  # what is added to the variance
 
     @property
     def keep(self) -> float:

@@ -203,7 +203,7 @@ def reduce_into(cfg: Static, inputs: Many, repeated: Many, y):
     else:
         width = access_width(cfg, columns, inputs)
     turns = turns_of(cfg, columns, width)
-    places = tuple(BroadcastOperand(b.detach(), shape, width) for b in repeated)
+    places = tuple(BroadcastOperand(b.detach(), shape, width, columns) for b in repeated)
     inners = tuple(place.inner for place in places)
     sizes = tuple(place.size for place in places)
     ways = tuple(place.way for place in places)

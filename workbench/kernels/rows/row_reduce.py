@@ -4,9 +4,10 @@ import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import cute
 
+from workbench.kernels.broadcast import hold_element
 from workbench.kernels.rows.block_reduce import all_reduce, all_reduce_online
 from workbench.kernels.rows.passes import reduce_level, write_result
-from workbench.kernels.rows.vectors import as_vectors, load_vectors
+from workbench.kernels.rows.vectors import as_vectors, load_vectors, prepare_vectors
 from workbench.kernels.static import Many, Static, dtype
 
 
@@ -64,14 +65,27 @@ def row_kernel(
     if row < rows:
         vectors = columns // width
         start = row * vectors
+        if cutlass.const_expr(cfg.is_matrix):
+            held = extents
+        else:
+            held = tuple(
+                hold_element(b, extent, row, ways[n])
+                for n, (b, extent) in enumerate(zip(repeated, extents, strict=True))
+            )
         kept = ()
         if cutlass.const_expr(cfg.is_kept):  # the thread's vectors of the row stay in registers
             kept = load_vectors(cfg, (), inputs, (), (), lane, vectors, start, width, turns, ())
+            if cutlass.const_expr(cfg.prepared is not None):
+                others = load_vectors(
+                    cfg, cfg.prepared.repeated, (), repeated, held, lane, vectors, start, width, turns, ways
+                )
+                prepared = prepare_vectors(cfg, (*kept, *others), lane, vectors, width, turns)
+                kept = (prepared,)  # type: ignore[assignment]
         values = reduce_row(
-            cfg, inputs, repeated, extents, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
+            cfg, inputs, repeated, held, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
         )
         if cutlass.const_expr(cfg.result.is_whole):
-            write_result(cfg, inputs, repeated, y, extents, kept, values, lane, vectors, start, width, turns, ways)
+            write_result(cfg, inputs, repeated, y, held, kept, values, lane, vectors, start, width, turns, ways)
         elif cutlass.const_expr(cfg.returns_values):
             if lane == 0:
                 for n in cutlass.range_constexpr(len(values)):

@@ -8,6 +8,7 @@ import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import cute
 
+from workbench.kernels.broadcast import hold_element
 from workbench.kernels.rows.block_reduce import all_reduce
 from workbench.kernels.rows.passes import reduce_pass
 from workbench.kernels.rows.two_pass_columns import apply_columns_kernel, partial_columns_kernel
@@ -48,6 +49,10 @@ def partial_kernel(
     begin = bidx % parts * share
     end = cutlass.min(begin + share, vectors)
     known = tuple(values[row] for values in done)
+    held = tuple(
+        hold_element(b, extent, row, ways[n])
+        for n, b, extent in zip(step.level.repeated, repeated, extents, strict=True)
+    )
     memory = ()
     if cutlass.const_expr(step.cfg.warps > 1):
         smem = cutlass.memory.SmemAllocator()
@@ -62,7 +67,7 @@ def partial_kernel(
         step.level,
         inputs,
         repeated,
-        extents,
+        held,
         (),
         tuple(known[n] for n in step.level.reads),
         begin + tidx,
@@ -208,9 +213,11 @@ def apply_kernel(
         scalars = cfg.result.scalars(*(known[n] for n in cfg.result.scalar_reads))
         known = (*known, *scalars)
     if cutlass.const_expr(len(repeated) > 0):
-        others = load_vectors(
-            cfg, cfg.result.repeated, (), repeated, extents, first, vectors, origin, width, turns, ways
+        held = tuple(
+            hold_element(b, extent, row, ways[n])
+            for n, b, extent in zip(cfg.result.repeated, repeated, extents, strict=True)
         )
+        others = load_vectors(cfg, cfg.result.repeated, (), repeated, held, first, vectors, origin, width, turns, ways)
         fragments = (*fragments, *others)
     values = tuple(known[n] for n in cfg.result.reads)
     write_vectors(cfg, y, fragments, (), values, first, vectors, origin, width, turns)

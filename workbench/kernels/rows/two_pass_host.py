@@ -48,12 +48,22 @@ def result_numbers(cfg: Static, rows, columns, length):
     return rows, 1, columns
 
 
+def find_runs(cfg: Static, rows, length):
+    """Return (neighbouring elements of a row, rows if each has several such runs), as `BroadcastOperand` takes them."""
+    if cutlass.const_expr(cfg.layout == "columns"):
+        return 0, 0
+    if cutlass.const_expr(cfg.layout == "segments"):
+        return length, rows
+    return length, 0
+
+
 def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, length, parts, width, turns):
     """Launch all passes. length: extent of a segment, or for columns the number of batches.
 
     Returns one tensor per reduction with its results, if the configuration wants them.
     """
-    places = tuple(BroadcastOperand(b.detach(), inputs[0].shape, width) for b in repeated)
+    run, several = find_runs(cfg, rows, length)
+    places = tuple(BroadcastOperand(b.detach(), inputs[0].shape, width, run, several) for b in repeated)
     inners = tuple(place.inner for place in places)
     sizes = tuple(place.size for place in places)
     ways = tuple(place.way for place in places)
@@ -90,7 +100,7 @@ def run_passes(cfg: Static, inputs: Many, repeated: Many, y, rows, columns, leng
             )
             finish(step, states, (), values, results, parts, inner, count)
             done = (*done, *values)
-    if cutlass.const_expr(cfg.result.is_whole):
+    if cutlass.const_expr(cfg.writes_elements):
         write_whole(cfg, inputs, places, inners, sizes, ways, done, y, key, rows, columns, length, parts, width, turns)
     if cutlass.const_expr(cfg.returns_values):
         return done
@@ -149,7 +159,10 @@ def two_pass_reduction(cfg: Static, names: Static, inputs: Many, repeated: Many)
     else:
         rows, columns = row_sizes(cfg, inputs[0].shape)
         segment = columns
-    y = empty_result(cfg, names, inputs[0])
+    if cutlass.const_expr(cfg.has_result):
+        y = empty_result(cfg, names, inputs[0])
+    else:
+        y = inputs[0]
     if y.numel() == 0:
         return y
     if cutlass.const_expr(cfg.result.is_whole):
@@ -171,7 +184,10 @@ def two_pass_columns(cfg: Static, names: Static, inputs: Many, repeated: Many):
     inputs = tuple(x.detach().contiguous() for x in inputs)
     check_countable(cfg, names, inputs[0])
     batches, rows, columns = column_sizes(cfg, inputs[0].shape)
-    y = empty_result(cfg, names, inputs[0])
+    if cutlass.const_expr(cfg.has_result):
+        y = empty_result(cfg, names, inputs[0])
+    else:
+        y = inputs[0]
     if y.numel() == 0:
         return y
     if cutlass.const_expr(cfg.result.is_whole):
@@ -219,7 +235,7 @@ def reduce_piece(step: Static, inputs: Many, repeated: Many, states: Many, parts
     columns = shape.numel()
     width = access_width(step.cfg, columns, inputs)
     turns = step.cfg.unroll * step.cfg.vector // width
-    places = tuple(BroadcastOperand(b, shape, width) for b in repeated)
+    places = tuple(BroadcastOperand(b, shape, width, columns) for b in repeated)
     inners = tuple(place.inner for place in places)
     sizes = tuple(place.size for place in places)
     ways = tuple(place.way for place in places)

@@ -70,6 +70,18 @@ def load_vectors(
 
 
 @cute.jit
+def prepare_vectors(cfg: Static, fragments: Many, first, end, width: cutlass.Constexpr, turns: cutlass.Constexpr):
+    """Return what passes over a row in registers read of the loaded vectors."""
+    result = cute.make_rmem_tensor(cute.make_layout((width, turns)), cutlass.Float32)
+    for turn in cutlass.range_constexpr(turns):
+        if first + turn * cfg.step < end:
+            for e in cutlass.range_constexpr(width):
+                elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
+                result[e, turn] = cfg.prepared.expression(*elements)
+    return result
+
+
+@cute.jit
 def load_row(tensors: Many[cute.Tensor], part, width: cutlass.Constexpr):
     """Load vector `part` of tensors that have one element per column."""
     fragments = tuple(cute.make_rmem_tensor(cute.make_layout(width), b.element_type) for b in tensors)

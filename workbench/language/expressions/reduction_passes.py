@@ -105,6 +105,31 @@ def _has_reduction(node: object) -> bool:
     return is_reduction(node) or (isinstance(node, Call) and any(_has_reduction(part) for part in node.positional))
 
 
+def find_prepared(value: object) -> Call | None:
+    """What all of an expression reads of the elements of a row, if that is one call which reads a broadcast tensor."""
+    found = _element_parts(value)
+    (part,) = found if len(found) == 1 else ("",)
+    return part if isinstance(part, Call) and all(leaves(part)) else None
+
+
+def _element_parts(node: object) -> frozenset[object]:
+    """The largest parts of an expression that have a value for each element and hold no reduction."""
+    if _per_element(node) and not _has_reduction(node):
+        return frozenset([node])
+    if not isinstance(node, Call):
+        return frozenset()
+    return frozenset(part for item in node.positional for part in _element_parts(item))
+
+
+def replace_part(node: object, part: object, name: str) -> object:
+    """An expression with a tensor of that name in place of a part."""
+    if node == part:
+        return name
+    if not isinstance(node, Call) or node.name == "spread":
+        return node
+    return dataclasses.replace(node, positional=tuple(replace_part(item, part, name) for item in node.positional))
+
+
 def arguments(level: tuple[Reduction, ...]) -> tuple[object, ...]:
     """What a walk reads: the arguments of its reductions."""
     return tuple(item.call.positional[0] for item in level)

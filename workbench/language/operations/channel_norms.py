@@ -1,4 +1,4 @@
-"""batchnorm, groupnorm, instancenorm, means of a group norm: x (batch, channels, ...), weight and bias by channel."""
+"""batchnorm, groupnorm, instancenorm, statistics and means of them: x (batch, channels, ...), weights by channel."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ EPILOGUES = tuple(name for name in epilogue.NAMES if name not in (*epilogue.REDU
 GROUP_MEANS = "groupnorm_means"
 GROUPED = ("groupnorm", GROUP_MEANS)
 
+STATS = "batch_norm_stats"
+BATCH_NORMS = ("batchnorm", STATS)  # whose statistics go over the batch
+RUNNING = ("running_mean", "running_var", "batches")  # operands that a batch norm updates
+
 
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of groups, and of settings that do not go together."""
@@ -38,7 +42,7 @@ def check(stage: Stage) -> list[Rejection]:
                 field="groups", value=str(groups), reason="the number of groups is needed", legal="a positive integer"
             )
         ]
-    if name == "batchnorm" and number(stage, "parts", 1) < 2:
+    if name in BATCH_NORMS and number(stage, "parts", 1) < 2:
         return [
             Rejection(
                 field="parts",
@@ -67,7 +71,7 @@ def _check_tensors(stage: Stage) -> list[Rejection]:
 
 def reduced_axis(operation: Call) -> object:
     """The axis that a channel norm reduces, as its kernel sees the tensor."""
-    if operation.name != "batchnorm":
+    if operation.name not in BATCH_NORMS:
         return "last" if operation.name in ("instancenorm", GROUP_MEANS) else Call(name="last", positional=(2,))
     return dict(operation.named).get("axis", BUT_CHANNELS)
 
@@ -75,8 +79,8 @@ def reduced_axis(operation: Call) -> object:
 def _operands(stage: Stage) -> tuple[str, ...]:
     named = dict(stage.operation.named)
     return (
-        *(("weight", "bias") if named.get("affine", 1) else ()),
-        *(("running_mean", "running_var", "batches") if named.get("running", 0) else ()),
+        *(("weight", "bias") if named.get("affine", 1) and stage.operation.name != STATS else ()),
+        *(RUNNING if named.get("running", 0) else ()),
         *epilogue_roles(stage),
     )
 
@@ -110,6 +114,18 @@ OPERATIONS = (
         settings=BATCH_SETTINGS,
         check=check,
         arguments=(EPS, AFFINE, RUNNING_STATISTICS, MOMENTUM, BATCH_AXIS),
+        roles=("x",),
+        implied=_operands,
+    ),
+    Operation(
+        name=STATS,
+        about="batch_norm_stats(x, eps=1e-05, running=0|1, momentum=0.1, axis=but(1)|first): of a batch norm the "
+        "mean and 1 / sqrt(variance + eps) of each channel alone, as a pair: m = view(h, item=0) and "
+        "s = view(h, item=1), in float32, so that mul(sub(x, spread(m)), spread(s)) in a later stage normalises; "
+        "running, momentum and axis as batchnorm",
+        settings=BATCH_SETTINGS,
+        check=check,
+        arguments=(EPS, RUNNING_STATISTICS, MOMENTUM, BATCH_AXIS),
         roles=("x",),
         implied=_operands,
     ),

@@ -42,7 +42,9 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "topk": gathers.top_k_rungs,
     "scatter_add": gathers.gather_rungs,
     "scatter_max": gathers.gather_rungs,
-    **dict.fromkeys(("rowwise", "batchnorm", "groupnorm", "groupnorm_means", "instancenorm"), rows.row_rungs),
+    **dict.fromkeys(
+        ("rowwise", "batchnorm", "batch_norm_stats", "groupnorm", "groupnorm_means", "instancenorm"), rows.row_rungs
+    ),
     **dict.fromkeys(("softmax", "layernorm", "rmsnorm", "reduce", "matvec", "crossentropy"), rows.row_rungs),
 }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from workbench.language.expressions.expressions import leaves
 from workbench.proposers.ladders.base import Context, Rung, put
 
 
 def elementwise_rungs(context: Context) -> tuple[Rung, ...]:
     """One element per thread, then wide accesses, then other CTA sizes."""
     wide = context.wide
-    fast = _fast_rungs(wide)
+    fast = _fast_rungs(wide, is_spread=bool(leaves(context.found.operation.positional[0])[1]))
     return (
         *(fast if context.arch == "sm_90a" else ()),
         Rung(settings=(put("threads", 256),), title="one element per thread", reason="the simplest correct kernel"),
@@ -32,8 +33,12 @@ def elementwise_rungs(context: Context) -> tuple[Rung, ...]:
     )
 
 
-def _fast_rungs(wide: int) -> tuple[Rung, ...]:
-    """Several vectors per thread, in the order measured on an H200 for ReLU of 6.4 GB."""
+def _fast_rungs(wide: int, *, is_spread: bool) -> tuple[Rung, ...]:
+    """Several vectors per thread, in the order measured on an H200 for ReLU of 6.4 GB.
+
+    With broadcast tensors those come first that load an element of these for several vectors (by the time model).
+    """
+    shared = ((128, 4), (128, 8)) if is_spread else ()
     return tuple(
         Rung(
             settings=(put("threads", threads), put("vector", wide), put("unroll", unroll)),
@@ -41,5 +46,5 @@ def _fast_rungs(wide: int) -> tuple[Rung, ...]:
             reason="all are loaded before the first is used, which hides the memory's latency",
             need="parallel",
         )
-        for threads, unroll in ((128, 1), (256, 1), (512, 1), (256, 2), (128, 2), (256, 4))
+        for threads, unroll in (*shared, (128, 1), (256, 1), (512, 1), (256, 2), (128, 2), (256, 4))
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from workbench.language import Call
 from workbench.language.expressions import axes
 from workbench.language.limits import KEPT_MOST
-from workbench.language.operations.channel_norms import GROUP_MEANS
+from workbench.language.operations.channel_norms import BATCH_NORMS, GROUP_MEANS
 from workbench.proposers.ladders import rows_hopper
 from workbench.proposers.ladders.base import Context, Rung, put
 
@@ -40,7 +40,7 @@ def _ladder(context: Context) -> tuple[Rung, ...]:
     along = axes.view(dict(context.found.operation.named).get("axis", "last")) if lay is None else lay
     if along.strided:
         return _column_rungs(context, lay)
-    if context.found.operation.name == "batchnorm" or along.segments:
+    if context.found.operation.name in BATCH_NORMS or along.segments:
         return _segment_rungs(context)
     wide = context.wide
     if dict(context.found.operation.named).get("axis") == "all" or (
@@ -184,7 +184,7 @@ def _few_rows_rungs(wide: int, lay: rows_hopper.RowLayout | None) -> tuple[Rung,
 
 def _column_rungs(context: Context, lay: rows_hopper.RowLayout | None) -> tuple[Rung, ...]:
     wide = context.wide
-    if context.found.operation.name == "batchnorm":
+    if context.found.operation.name in BATCH_NORMS:
         return tuple(
             Rung(settings=settings, title=title, reason=reason, need="parallel" if n else "")
             for n, (settings, title, reason) in enumerate(rows_hopper.part_columns(lay, wide))

@@ -16,7 +16,7 @@ from workbench.language import Call
 from workbench.language.expressions import axes
 from workbench.language.expressions.lowering import expansion, moments, normalise
 from workbench.language.expressions.reduction_passes import plan
-from workbench.language.operations.channel_norms import GROUP_MEANS
+from workbench.language.operations.channel_norms import BATCH_NORMS, GROUP_MEANS
 from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.records import record
 
@@ -59,10 +59,10 @@ def find_layout(context: Context) -> RowLayout | None:
         return None
     named = dict(call.named)
     axis: object = named.get("axis", "last")
-    if call.name in ("batchnorm", "groupnorm", "instancenorm"):
+    if call.name in (*BATCH_NORMS, "groupnorm", "instancenorm"):
         value: object = normalise("x", 1e-5, False)
         axis = {
-            "batchnorm": named.get("axis", Call(name="but", positional=(1,))),
+            **dict.fromkeys(BATCH_NORMS, named.get("axis", Call(name="but", positional=(1,)))),
             "groupnorm": Call(name="groups", positional=(named.get("groups", 1),)),
             "instancenorm": Call(name="over_from", positional=(2,)),
         }[call.name]
@@ -141,7 +141,7 @@ def hopper_rungs(context: Context) -> tuple[Rung, ...]:
     places = dict(context.found.operation.named).get("op") in ("argmax", "argmin")
     chosen = (
         part_columns(found, context.wide)
-        if found.strided and context.found.kind == "batchnorm"
+        if found.strided and context.found.kind in BATCH_NORMS
         else _strided_choices(found, context.wide, 8 if places else 4)
         if found.strided
         else _row_choices(found, context.wide, context.found.kind)

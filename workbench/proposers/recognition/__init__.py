@@ -71,6 +71,7 @@ MATCHERS = (
     convolutions.match_convolution,
     channels.match_batchnorm,
     channels.match_groupnorm_means,
+    channels.match_statistics,
     channels.match_groupnorm,
     channels.match_instancenorm,
     expressions.match_expressions,

@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable
 
 from workbench.language import Call
+from workbench.language.operations.channel_norms import STATS
 from workbench.proposers.recognition import renaming, views
+from workbench.proposers.recognition.forms.norms import split_norms
 from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
     TRANSPOSES,
@@ -35,6 +37,7 @@ ANCHORS = (
     "native_batch_norm",
     "_native_batch_norm_legit",
     "native_group_norm",
+    STATS,
     "cumsum",
     "cumprod",
     "embedding",
@@ -58,7 +61,7 @@ ANCHORS = (
     "_scaled_dot_product_attention_math",
     "scaled_dot_product_attention",
 )
-PAIRS = ("topk",)  # their kernels write a pair, of which a view takes one
+PAIRS = ("topk", STATS)  # their kernels write a pair, of which a view takes one
 MOST = 400  # a graph with more operations is not cut
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 
@@ -75,11 +78,14 @@ def match_pipeline(facts: Facts, single: Single) -> Computation | None:
     if len(results) == 1 and len(by_name[results[0]].result) != 1:
         return None
     facts = views.sink_views(facts)
-    for share in (True, False) if len(results) > 1 else (False,):
-        pieces = _cut_results(_Cutter(facts, single), share)
-        if len(pieces) > 1:
-            operands = tuple(dict(item for piece in pieces for item in piece.named.operands).items())
-            return Computation(kind="pipeline", operation=pieces[-1].named.operation, operands=operands, pieces=pieces)
+    split = split_norms(facts)
+    for form in (split, facts) if split != facts else (facts,):
+        for share in (True, False) if len(results) > 1 else (False,):
+            pieces = _cut_results(_Cutter(form, single), share)
+            if len(pieces) > 1:
+                operands = tuple(dict(item for piece in pieces for item in piece.named.operands).items())
+                last = pieces[-1].named.operation
+                return Computation(kind="pipeline", operation=last, operands=operands, pieces=pieces)
     return None
 
 

@@ -57,7 +57,7 @@ def _take_results(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
         else op
         for op in graph
     ]
-    return _drop_unread(made, {*several})
+    return drop_unread(made, {*several})
 
 
 def _fold_constants(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -74,7 +74,7 @@ def _fold_constants(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
         elif plain_name(op) in TWO and any(name not in numbers for name in op.operands):
             op = dataclasses.replace(op, operands=tuple(numbers.get(name, name) for name in op.operands))
         made.append(op)
-    return _drop_unread(made, {*numbers})
+    return drop_unread(made, {*numbers})
 
 
 def _drop_single_reductions(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -100,7 +100,7 @@ def _drop_single_reductions(graph: tuple[Operation, ...]) -> tuple[Operation, ..
             replaced.add(of.name)
             op = dataclasses.replace(op, target="aten.alias.default", operands=found.of[:1], keywords=())
         made.append(op)
-    return _drop_unread(made, replaced)
+    return drop_unread(made, replaced)
 
 
 def _find_kept(op: Operation) -> Reduced | None:
@@ -134,7 +134,7 @@ def _dtype(op: Operation) -> str:
     return op.result[0].dtype
 
 
-def _drop_unread(graph: list[Operation], droppable: set[str]) -> tuple[Operation, ...]:
+def drop_unread(graph: list[Operation], droppable: set[str]) -> tuple[Operation, ...]:
     """The graph without those of the named operations, or items of theirs, that nothing reads."""
     while True:
         read = {

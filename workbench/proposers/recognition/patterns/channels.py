@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.language import Call, Stage
-from workbench.language.operations.channel_norms import GROUP_MEANS
+from workbench.language.operations.channel_norms import GROUP_MEANS, STATS
 from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
 from workbench.proposers.recognition.patterns import convolutions, products
@@ -16,47 +16,70 @@ VIEWS = ("view", "reshape", "_unsafe_view")
 
 
 def match_batchnorm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """A batch norm; in evaluation mode an element-wise expression of the running statistics."""
     op = find_producer(by_name, output)
-    if (
-        op is None
-        or aten_name(op) not in ("native_batch_norm", "_native_batch_norm_legit")
-        or op.operands[0] in by_name
-        or len(op.operands) != 8
-    ):
+    if op is None or not is_batchnorm(op, by_name) or op.operands[0] in by_name:
         return None
-    x, weight, bias, mean, variance, training, momentum, eps = op.operands
-    if (
-        any(item in by_name for item in (weight, bias, mean, variance))
-        or (weight == "None") != (bias == "None")
-        or parse_number(momentum) is None
-    ):
-        return None
+    x, weight, bias, mean, variance, training = op.operands[:6]
     if training != "True":
         return _running_batchnorm(op, mean, variance)
+    found = _find_statistics(facts, op)
+    if found is None:
+        return None
+    affine = () if weight == "None" else (("weight", python_expression(weight)), ("bias", python_expression(bias)))
+    named, running = found
+    return Computation(
+        kind="batchnorm",
+        operation=Call(
+            name="batchnorm", positional=("x",), named=(*named[:1], *(() if affine else (("affine", 0),)), *named[1:])
+        ),
+        operands=(("x", python_expression(x)), *affine, *running),
+    )
+
+
+def match_statistics(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
+    """The statistics of a batch norm, which `split_norms` has made of it: a pair, of which a pipeline takes both."""
+    op = by_name.get(output)
+    if op is None or op.target != STATS or op.operands[0] in by_name:
+        return None
+    found = _find_statistics(facts, op)
+    if found is None:
+        return None
+    named, running = found
+    return Computation(
+        kind=STATS,
+        operation=Call(name=STATS, positional=("x",), named=named),
+        operands=(("x", python_expression(op.operands[0])), *running),
+    )
+
+
+def is_batchnorm(op: Operation, by_name: dict[str, Operation]) -> bool:
+    """Whether an operation is a batch norm that the language has, with all but x from the module."""
+    if aten_name(op) not in ("native_batch_norm", "_native_batch_norm_legit") or len(op.operands) != 8:
+        return False
+    _, weight, bias, mean, variance, _, momentum, _ = op.operands
+    return (
+        not any(item in by_name for item in (weight, bias, mean, variance))
+        and (weight == "None") == (bias == "None")
+        and parse_number(momentum) is not None
+    )
+
+
+def _find_statistics(
+    facts: Facts, op: Operation
+) -> tuple[tuple[tuple[str, object], ...], tuple[tuple[str, str], ...]] | None:
+    """(named arguments, operands) of what a batch norm computes of x by channel and keeps; None if it is unknown."""
+    mean, variance, _, momentum, eps = op.operands[3:]
     counted = _batch_counter(facts, mean)
     if mean != "None" and counted is None:
         return None
-    named: list[tuple[str, object]] = [
-        ("eps", float(eps)),
-        *([("affine", 0)] if weight == "None" else []),
-        *([("running", 1), ("momentum", float(momentum))] if mean != "None" else []),
-    ]
-    if op.result and len(op.result[0].shape) == 2:
-        named.append(("axis", "first"))
-    operands = [
-        ("x", python_expression(x)),
-        *((("weight", python_expression(weight)), ("bias", python_expression(bias))) if weight != "None" else ()),
-    ]
-    if mean != "None" and counted is not None:
-        operands += [
-            ("running_mean", python_expression(mean)),
-            ("running_var", python_expression(variance)),
-            ("batches", python_expression(counted)),
-        ]
-    return Computation(
-        kind="batchnorm",
-        operation=Call(name="batchnorm", positional=("x",), named=tuple(named)),
-        operands=tuple(operands),
+    running = (("running", 1), ("momentum", float(momentum))) if mean != "None" else ()
+    of_matrix = 1 if op.target == STATS else 2  # axes of what a norm of a matrix makes
+    axis = (("axis", "first"),) if op.result and len(op.result[0].shape) == of_matrix else ()
+    values = (("running_mean", mean), ("running_var", variance), ("batches", counted or "")) if running else ()
+    return (
+        (("eps", float(eps)), *running, *axis),
+        tuple((name, python_expression(value)) for name, value in values),
     )
 
 
