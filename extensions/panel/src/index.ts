@@ -3,6 +3,7 @@
 import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
 import { ownKeys, SHORTCUTS, type Shortcut } from "./keys.js";
+import { listen } from "./listening.js";
 import { ModelForm } from "./modelform.js";
 import { Outbox } from "./outbox.js";
 import { advice, choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
@@ -376,7 +377,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const fit = new ResizeObserver(() => view.fit());
   for (const one of observers) one.observe(view.versions.body);
   fit.observe(view.root);
-  outbox.send({ command: "hello" });
+  const greet = () => outbox.send({ command: "hello" });
+  listen(model).then(greet, greet);
   return () => {
     model.off("change:state", state);
     model.off("change:live", live);

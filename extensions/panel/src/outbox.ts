@@ -1,5 +1,5 @@
-// Sends commands to the kernel until it confirms them, for a message may be lost: JupyterLab sends those of widgets to a thread of the kernel of
-// their own, whose first message probably waits now and then until the next one comes (inferred; ipykernel 7.4). A command that comes twice is done once.
+// Sends commands to the kernel until it confirms them, for a message may be lost where a connection ends and begins again. A command that comes twice
+// is done once.
 
 import type { Model } from "./types.js";
 
@@ -9,12 +9,14 @@ export class Outbox {
   private readonly timers = new Map<string, number>();
   private readonly page = Math.random().toString(36).slice(2); // other pages show the same widget
   private count = 0;
+  private closed = false;
 
   constructor(private readonly model: Model) {
     model.on("msg:custom", this.confirm);
   }
 
   send(message: Record<string, unknown>): void {
+    if (this.closed) return;
     this.count += 1;
     this.post({ ...message, id: `${this.page}-${this.count}` }, 0);
   }
@@ -33,6 +35,7 @@ export class Outbox {
   };
 
   close(): void {
+    this.closed = true;
     this.model.off("msg:custom", this.confirm);
     for (const timer of this.timers.values()) window.clearTimeout(timer);
     this.timers.clear();

@@ -105,6 +105,8 @@ export interface Model {
   get(name: "state"): State;
   get(name: "live"): Live;
   get(name: "search"): SearchView;
+  get(name: "widget_id"): string;
+  widget_manager?: { get_model(id: string): Promise<unknown> };
   on(name: string, callback: (content?: unknown) => void): void;
   off(name: string, callback: (content?: unknown) => void): void;
   send(content: unknown): void;

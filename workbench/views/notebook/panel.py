@@ -10,6 +10,7 @@ import contextlib
 import shlex
 import sqlite3
 import threading
+import uuid
 from collections import deque
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     state = traitlets.Dict().tag(sync=True)
     live = traitlets.Dict().tag(sync=True)
     search = traitlets.Dict().tag(sync=True)
+    widget_id = traitlets.Unicode().tag(sync=True)  # by which the page finds this widget in ipywidgets' manager
 
     def __init__(self, session: Session, *, by: str = DEFAULTS.proposer, **options: object) -> None:
         """Create the panel. Generate, Refine and Run use the proposer `by` with `options`.
@@ -53,8 +55,13 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         self._record: decision_record.DecisionRecord | None = None
         self._is_closed = False
         self._opened: Session | None = None  # by "Open again" without the magics, which would hold it
+        widget_id = uuid.uuid4().hex
         super().__init__(
-            state=self.controller.state(), live=self.controller.live_state(), search=self.controller.search_state()
+            model_id=widget_id,
+            widget_id=widget_id,
+            state=self.controller.state(),
+            live=self.controller.live_state(),
+            search=self.controller.search_state(),
         )
         self.on_msg(self._on_message)
         self._remove_listener = self.controller.add_listener(self._on_change)
@@ -86,6 +93,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
                 return
             if content.get("command") == "hello":
                 self._push({"state", "live", "search"})
+                self.send_state(("state", "live", "search"))  # the page may have lost what has not changed since
             self.controller.handle_command(content)
 
     def _is_new(self, key: object) -> bool:
