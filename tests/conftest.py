@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ hypothesis.settings.load_profile("any machine")
 # CuTe DSL's caches: each keeps the MLIR contexts of the last 128 kernels that used it, which are gigabytes
 IR_CACHES: list[Any] = []
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # forty grammars that jsonschema would parse
+LOOP_S = 0.1  # of a loop that a machine slower than two quiet cores takes longer for (inferred)
 STACKS_TO: list[int] = []  # the file descriptor that faulthandler prints to
 
 
@@ -157,3 +159,22 @@ def workers_end_with_the_tests() -> Iterator[None]:
         patch.setattr(executors, "shutdown", lambda: None)
         yield
     executors.shutdown()
+
+
+@pytest.fixture
+def slowness() -> Callable[[], float]:
+    """How many times the seconds of a quiet machine this one takes: the worst of the calls so far; at least 1.
+
+    Limits of seconds are multiplied by it, asked before and after what is timed.
+    """
+    worst = 1.0
+
+    def measure() -> float:
+        nonlocal worst
+        start = time.perf_counter()
+        sum(number * number for number in range(1_000_000))
+        worst = max(worst, (time.perf_counter() - start) / LOOP_S)
+        return worst
+
+    measure()
+    return measure

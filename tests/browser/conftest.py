@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"browser", "browser_page"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(200))
+            item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,7 @@ def browser_page(browser: Any, server: Server) -> Iterator[Any]:
     """A page on the server; the test fails if the page asks anything of another host."""
     context = browser.new_context(viewport={"width": 1500, "height": 2000}, reduced_motion="reduce")
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(60_000)
     outside: list[str] = []
     page.on(
         "request",

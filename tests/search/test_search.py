@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_it_is_built_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert len(list((tmp_path / "cutegen").iterdir())) == 1
 
 
-def test_at_least_22_of_25_questions_are_answered_in_the_first_five() -> None:
+def test_at_least_22_of_25_questions_are_answered_in_the_first_five(slowness: Callable[[], float]) -> None:
     metadata.version("nvidia-cutlass")  # the headers and examples are part of what is asked
     seconds, missed = [], []
     for question in QUESTIONS:
@@ -59,7 +59,7 @@ def test_at_least_22_of_25_questions_are_answered_in_the_first_five() -> None:
         if not any(hit.path.endswith(answer) for hit in hits for answer in question["answer"]):
             missed.append((question["ask"], [hit.path for hit in hits]))
     assert len(QUESTIONS) == 25 and len(missed) <= 3, missed
-    assert statistics.median(seconds) < 0.08  # 0.02 to 0.04 measured; more where both cores are busy
+    assert statistics.median(seconds) < 0.08 * slowness()  # 0.02 to 0.04 measured on a quiet machine
 
 
 def test_questions_that_the_ranking_was_not_made_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import networkx as nx
 import numpy
@@ -144,19 +145,21 @@ def test_an_isolated_node_has_a_structure() -> None:
     assert found[2] == found[3] != found[0] == found[1]
 
 
-def test_a_star_of_200_leaves_takes_less_than_a_second() -> None:
+def test_a_star_of_200_leaves_takes_less_than_a_second(slowness: Callable[[], float]) -> None:
     start = time.perf_counter()
     roles = next(StructureHasher(2).roles(RefinedEgos(join_graphs([read_graph(nx.star_graph(200))]), 2)))
-    assert time.perf_counter() - start < 1
+    took = time.perf_counter() - start
+    assert took < slowness()
     assert len(set(roles.keys[:201].tolist())) == 2  # the centre, the leaves
     assert len(set(roles.keys[201:402].tolist())) == 3  # the anchor, the centre, the other leaves
 
 
-def test_many_rings_at_one_node_take_less_than_a_second() -> None:
+def test_many_rings_at_one_node_take_less_than_a_second(slowness: Callable[[], float]) -> None:
     graph = Graph.of([pair for i in range(100) for pair in ((0, 2 * i + 1), (2 * i + 1, 2 * i + 2), (2 * i + 2, 0))])
     start = time.perf_counter()
     found = StructureHasher(1).hash(join_graphs([graph]))
-    assert time.perf_counter() - start < 1
+    took = time.perf_counter() - start
+    assert took < slowness()
     assert found.complete.all()
     assert len(set(found.hashes.tolist())) == 2
 
