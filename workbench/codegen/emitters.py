@@ -27,6 +27,7 @@ from workbench.codegen.simple import (
     lower_matvec,
     lower_outputs,
     lower_pool,
+    lower_remap,
     lower_store,
     lower_top_k,
     lower_view,
@@ -70,6 +71,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
+    **dict.fromkeys(("pad", "flip", "roll", "interpolate"), lower_remap),
     "groupnorm_means": lower_group_means,
     **dict.fromkeys(("batchnorm", "batch_norm_stats", "groupnorm", "instancenorm"), lower_channel_norm),
 }

@@ -1,0 +1,104 @@
+"""Linear interpolation along the last one to three axes: a thread has one column of several neighbouring rows."""
+
+import cuda.bindings.driver as cuda
+import cutlass
+from cutlass import cute
+
+from workbench.kernels.static import Many, Static
+
+
+@cute.jit
+def find_taps(cfg: Static, at, size, scale):
+    """Return the two places along an axis that the result's place `at` lies between, and the share of the second.
+
+    As torch computes them: `scale` is the size of x by that of the result, with aligned corners that of their spans.
+    """
+    if cutlass.const_expr(cfg.align_corners):
+        place = at.to(cutlass.Float32) * scale
+    else:
+        place = cutlass.max(scale * (at.to(cutlass.Float32) + 0.5) - 0.5, 0.0)
+    first = cutlass.min(cutlass.Int32(place), size - 1)
+    return first, cutlass.min(first + 1, size - 1), cutlass.max(cutlass.min(place - first, 1.0), 0.0)
+
+
+@cute.jit
+def read_line(x, line, first, second, share):
+    """Return the value between two columns of a line, which starts at element `line` of x."""
+    return (1.0 - share) * x[line + first].to(cutlass.Float32) + share * x[line + second].to(cutlass.Float32)
+
+
+@cute.jit
+def read_plane(cfg: Static, x, plane, columns, lines, width):
+    """Return the value between two lines of a plane; `columns`, `lines`: (first, second, share) of each axis."""
+    first, second, share = columns
+    if cutlass.const_expr(cfg.rank == 1):
+        return read_line(x, plane, first, second, share)
+    above, below, part = lines
+    return (1.0 - part) * read_line(x, plane + above * width, first, second, share) + part * read_line(
+        x, plane + below * width, first, second, share
+    )
+
+
+@cute.kernel
+def linear_kernel(
+    cfg: Static,
+    x: cute.Tensor,
+    others: Many[cute.Tensor],
+    out: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    ends: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
+    scales: Many[cutlass.Float32],
+    turns: cutlass.Constexpr,
+):
+    """Compute one column in each of `turns` rows per thread.
+
+    `ends`, `sizes`, `scales`: of the result, of x and of `find_taps`, for each axis from the last on.
+    """
+    tidx, _, _ = cute.arch.thread_idx()
+    bidx, _, _ = cute.arch.block_idx()
+    thread = bidx * cfg.threads + tidx
+    top = thread // columns * turns
+    column = thread % columns
+    across = find_taps(cfg, column, sizes[0], scales[0])
+    for turn in cutlass.range_constexpr(turns):
+        row = top + turn
+        if row < rows:
+            if cutlass.const_expr(cfg.rank == 1):
+                total = read_plane(cfg, x, row * sizes[0], across, across, sizes[0])
+            else:
+                down = find_taps(cfg, row % ends[1], sizes[1], scales[1])
+                plane = row // ends[1]
+                if cutlass.const_expr(cfg.rank == 2):
+                    total = read_plane(cfg, x, plane * (sizes[1] * sizes[0]), across, down, sizes[0])
+                else:
+                    front, back, share = find_taps(cfg, plane % ends[2], sizes[2], scales[2])
+                    volume = plane // ends[2] * sizes[2]
+                    near = read_plane(cfg, x, (volume + front) * (sizes[1] * sizes[0]), across, down, sizes[0])
+                    far = read_plane(cfg, x, (volume + back) * (sizes[1] * sizes[0]), across, down, sizes[0])
+                    total = (1.0 - share) * near + share * far
+            target = row * columns + column
+            if cutlass.const_expr(cfg.expression is not None):
+                total = cfg.expression(total, *(b[target].to(cutlass.Float32) for b in others))
+            out[target] = total.to(out.element_type)
+
+
+@cute.jit
+def launch_linear(
+    cfg: Static,
+    x: cute.Tensor,
+    others: Many[cute.Tensor],
+    out: cute.Tensor,
+    rows: cutlass.Int32,
+    columns: cutlass.Int32,
+    ends: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
+    scales: Many[cutlass.Float32],
+    stream: cuda.CUstream,
+    turns: cutlass.Constexpr,
+):
+    threads = (rows + (turns - 1)) // turns * columns
+    linear_kernel(cfg, x, others, out, rows, columns, ends, sizes, scales, turns).launch(
+        grid=[(threads + (cfg.threads - 1)) // cfg.threads, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    )
