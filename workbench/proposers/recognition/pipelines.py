@@ -26,6 +26,7 @@ from workbench.proposers.recognition.graph import (
     python_expression,
 )
 from workbench.proposers.recognition.patterns.losses import skip_widening
+from workbench.proposers.recognition.patterns.moves import REMAPS
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
@@ -50,6 +51,7 @@ ANCHORS = (
     "index_select",
     "cat",
     "topk",
+    *REMAPS,
     LOSS,
     *(
         f"{kind}_pool{dims}d{how}"
