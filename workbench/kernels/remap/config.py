@@ -53,16 +53,16 @@ class RemapConfig:
 
     @property
     def columns(self) -> tuple[int, int | None]:
-        """(begin, end) of the axes that are a row's columns: the last if it changes, else all behind the last changed."""
+        """(begin, end) of the axes that make a row: the last if it changes, else all behind the last that does."""
         return (-1, None) if self.moves_columns else (self.axes[-1] + 1, None)
 
     @property
-    def groups(self) -> tuple[tuple[int, int, int], ...]:
-        """What the rows are made of, innermost first: (number of the axis that changes or SAME, begin, end of its axes).
+    def groups(self) -> tuple[tuple[int, int | None, int], ...]:
+        """What the rows are made of, innermost first: (number of a changed axis or SAME, begin, end of its axes).
 
-        Axes between two that change are one group. What lies before the first that changes is not listed.
+        Axes between two that change are one group, and so are all before the first that changes.
         """
-        found: list[tuple[int, int, int]] = []
+        found: list[tuple[int, int | None, int]] = []
         end = self.columns[0]
         for number in range(len(self.axes) - (2 if self.moves_columns else 1), -1, -1):
             axis = self.axes[number]
@@ -70,7 +70,7 @@ class RemapConfig:
                 found.append((SAME, axis + 1, end))
             found.append((number, axis, axis + 1))
             end = axis
-        return tuple(found)
+        return (*found, (SAME, None, end))
 
     @property
     def lines(self) -> tuple[tuple[int, int], ...]:

@@ -7,12 +7,21 @@ import torch
 
 from workbench.kernels.elementwise.columns import flat_tensor
 from workbench.kernels.elementwise.kernel import are_aligned
-from workbench.kernels.host import EXACT_DTYPES, FLOAT_DTYPES, INDEX_DTYPES, MAX_ELEMENTS, call, check_operand, check_rank
+from workbench.kernels.host import (
+    EXACT_DTYPES,
+    FLOAT_DTYPES,
+    INDEX_DTYPES,
+    MAX_ELEMENTS,
+    call,
+    check_operand,
+    check_rank,
+)
 from workbench.kernels.remap.kernel import launch_remap
 from workbench.kernels.remap.linear import launch_linear
 from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 WARP = 32
+IDLE = 8  # of so many rows of a thread's share at most one may lie outside (inferred)
 
 
 def remap(cfg: Static, names: Static, x, others: Many):
@@ -87,10 +96,12 @@ def compute_remap(cfg: Static, x, others: Many, out):
     else:
         width = math.gcd(cfg.vector, columns) if are_aligned(x, *others, out) else 1
         number = 0
-    turns = cfg.unroll if columns >= WARP * width else 1
     ends = tuple(cutlass.Int32(math.prod(out.shape[first:last])) for _, first, last in cfg.groups)
     sizes = tuple(cutlass.Int32(math.prod(x.shape[first:last])) for _, first, last in cfg.groups)
     numbers = tuple(find_group_number(cfg, x, out, group, first) for group, first, _ in cfg.groups)
+    _, first, last = cfg.groups[0]
+    rows = math.prod(out.shape[first:last])
+    turns = count_turns(cfg, rows, columns // width)
     call(
         bind(launch_remap, cfg),
         (x.dtype, *(b.dtype for b in others), out.dtype, width, turns),
@@ -98,17 +109,25 @@ def compute_remap(cfg: Static, x, others: Many, out):
             flat_tensor(x, width),
             tuple(flat_tensor(b, width) for b in others),
             flat_tensor(out, width),
-            out.numel() // columns,
             columns // width,
             size,
             number,
-            math.prod(x.shape[-cfg.rank :]),
+            (rows + turns - 1) // turns,
+            out.numel() // (rows * columns),
             ends,
             sizes,
             numbers,
         ),
         (width, turns),
     )
+
+
+def count_turns(cfg: Static, rows, columns):
+    """Return how many neighbouring rows a thread computes: few of rows shorter than a warp, and of few rows."""
+    turns = cfg.unroll if columns >= WARP else 1
+    while turns > 1 and (rows + turns - 1) // turns * turns * IDLE > rows * (IDLE + 1):
+        turns //= 2
+    return turns
 
 
 def find_group_number(cfg: Static, x, out, number: Static, axis: Static):
@@ -121,10 +140,11 @@ def find_group_number(cfg: Static, x, out, number: Static, axis: Static):
 def compute_linear(cfg: Static, x, others: Many, out):
     """Launch the kernel of linear interpolation."""
     columns = out.shape[-1]
-    turns = cfg.unroll if columns >= WARP else 1
+    lines = out.shape[-2] if cfg.rank > 1 else out.numel() // columns
     ends = tuple(cutlass.Int32(out.shape[axis]) for _, axis in cfg.lines)
     sizes = tuple(cutlass.Int32(x.shape[axis]) for _, axis in cfg.lines)
     scales = tuple(find_number(cfg, x.shape[axis], out.shape[axis], number) for number, axis in cfg.lines)
+    turns = count_turns(cfg, lines, columns)
     call(
         bind(launch_linear, cfg),
         (x.dtype, *(b.dtype for b in others), out.dtype, turns),
@@ -132,8 +152,10 @@ def compute_linear(cfg: Static, x, others: Many, out):
             flat_tensor(x, 1),
             tuple(flat_tensor(b, 1) for b in others),
             flat_tensor(out, 1),
-            out.numel() // columns,
             columns,
+            lines,
+            (lines + turns - 1) // turns,
+            out.numel() // (lines * columns),
             ends,
             sizes,
             scales,

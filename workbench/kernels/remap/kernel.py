@@ -38,68 +38,82 @@ def remap_kernel(
     x: cute.Tensor,
     others: Many[cute.Tensor],
     out: cute.Tensor,
-    rows: cutlass.Int32,
     columns: cutlass.Int32,
     size: cutlass.Int32,
     number,
-    leading: cutlass.Int32,
+    blocks: cutlass.Int32,
+    outers: cutlass.Int32,
     ends: Many[cutlass.Int32],
     sizes: Many[cutlass.Int32],
     numbers: Many,
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
-    """Compute `width` neighbouring columns in each of `turns` rows per thread.
+    """Compute `width` neighbouring columns in each of `turns` rows per thread, which lie in one innermost group.
 
     `columns`: of the result, in vectors. `size`: columns of x, in elements; `number`: what `find_place` takes for them.
     `ends`, `sizes`, `numbers`: for each group of the rows the extents of the result and of x, and that number.
-    `leading`: elements of x for one place of the axes before the groups.
+    `blocks`: threads for the rows of an innermost group, of which there are `outers`.
     """
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     thread = bidx * cfg.threads + tidx
-    first = thread // columns * turns
     column = thread % columns
-    source_column = column
-    is_column = True
+    block = thread // columns
+    top = block % blocks * turns
+    outer = block // blocks
+    base = column * width
+    is_kept = True
     if cutlass.const_expr(cfg.moves_columns):
-        source_column = find_place(cfg, column, size, number)
+        base = find_place(cfg, column, size, number)
         if cutlass.const_expr(cfg.mode == "constant"):
-            is_column = source_column >= 0 and source_column < size
-    for turn in cutlass.range_constexpr(turns):
-        row = first + turn
-        if row < rows:
-            rest, stride, source, is_inside = row, size, source_column * width, is_column
-            for (group, _, _), end, extent, factor in zip(cfg.groups, ends, sizes, numbers, strict=True):
-                at = rest % end
-                rest = rest // end
-                if cutlass.const_expr(group >= 0):
-                    at = find_place(cfg, at, extent, factor)
-                    if cutlass.const_expr(cfg.mode == "constant"):
-                        is_inside = is_inside and at >= 0 and at < extent
-                source = source + at * stride
-                stride = stride * extent
-            source = source + rest * leading
-            part = cute.make_rmem_tensor(cute.make_layout(width), x.element_type)
+            is_kept = base >= 0 and base < size
+    rest = outer
+    stride = size * sizes[0]
+    for (group, begin, _), end, extent, factor in zip(cfg.groups[1:], ends[1:], sizes[1:], numbers[1:], strict=True):
+        at = rest
+        if cutlass.const_expr(begin is not None):
+            at = rest % end
+            rest = rest // end
+        if cutlass.const_expr(group >= 0):
+            at = find_place(cfg, at, extent, factor)
             if cutlass.const_expr(cfg.mode == "constant"):
-                for e in cutlass.range_constexpr(width):
-                    part[e] = cutlass.Float32(cfg.value).to(x.element_type)
+                is_kept = is_kept and at >= 0 and at < extent
+        base = base + at * stride
+        stride = stride * extent
+    parts = cute.make_rmem_tensor(cute.make_layout((width, turns)), x.element_type)
+    read = tuple(cute.make_rmem_tensor(cute.make_layout((width, turns)), b.element_type) for b in others)
+    if cutlass.const_expr(cfg.mode == "constant"):
+        for e in cutlass.range_constexpr(width * turns):
+            parts[e] = cutlass.Float32(cfg.value).to(x.element_type)
+    for turn in cutlass.range_constexpr(turns):
+        if top + turn < ends[0] and outer < outers:
+            at = top + turn
+            is_inside = is_kept
+            if cutlass.const_expr(cfg.groups[0][0] >= 0):
+                at = find_place(cfg, at, sizes[0], numbers[0])
+                if cutlass.const_expr(cfg.mode == "constant"):
+                    is_inside = is_inside and at >= 0 and at < sizes[0]
+            source = (base + at * size) // width
+            if cutlass.const_expr(cfg.mode == "constant"):
                 if is_inside:
-                    cute.autovec_copy(cute.zipped_divide(x, (width,))[None, source // width], part)
+                    cute.autovec_copy(cute.zipped_divide(x, (width,))[None, source], parts[None, turn])
             else:
-                cute.autovec_copy(cute.zipped_divide(x, (width,))[None, source // width], part)
-            target = row * columns + column
+                cute.autovec_copy(cute.zipped_divide(x, (width,))[None, source], parts[None, turn])
+            for b, part in zip(others, read, strict=True):
+                target = (outer * ends[0] + top + turn) * columns + column
+                cute.autovec_copy(cute.zipped_divide(b, (width,))[None, target], part[None, turn])
+    for turn in cutlass.range_constexpr(turns):
+        if top + turn < ends[0] and outer < outers:
+            target = (outer * ends[0] + top + turn) * columns + column
             if cutlass.const_expr(cfg.is_plain):
-                cute.autovec_copy(part, cute.zipped_divide(out, (width,))[None, target])
+                cute.autovec_copy(parts[None, turn], cute.zipped_divide(out, (width,))[None, target])
             else:
-                read = tuple(cute.make_rmem_tensor(cute.make_layout(width), b.element_type) for b in others)
-                for b, fragment in zip(others, read, strict=True):
-                    cute.autovec_copy(cute.zipped_divide(b, (width,))[None, target], fragment)
                 result = cute.make_rmem_tensor(cute.make_layout(width), out.element_type)
                 for e in cutlass.range_constexpr(width):
-                    total = part[e].to(cutlass.Float32)
+                    total = parts[e, turn].to(cutlass.Float32)
                     if cutlass.const_expr(cfg.expression is not None):
-                        total = cfg.expression(total, *(fragment[e].to(cutlass.Float32) for fragment in read))
+                        total = cfg.expression(total, *(part[e, turn].to(cutlass.Float32) for part in read))
                     result[e] = total.to(out.element_type)
                 cute.autovec_copy(result, cute.zipped_divide(out, (width,))[None, target])
 
@@ -110,11 +124,11 @@ def launch_remap(
     x: cute.Tensor,
     others: Many[cute.Tensor],
     out: cute.Tensor,
-    rows: cutlass.Int32,
     columns: cutlass.Int32,
     size: cutlass.Int32,
     number,
-    leading: cutlass.Int32,
+    blocks: cutlass.Int32,
+    outers: cutlass.Int32,
     ends: Many[cutlass.Int32],
     sizes: Many[cutlass.Int32],
     numbers: Many,
@@ -122,7 +136,7 @@ def launch_remap(
     width: cutlass.Constexpr,
     turns: cutlass.Constexpr,
 ):
-    threads = (rows + (turns - 1)) // turns * columns
-    remap_kernel(cfg, x, others, out, rows, columns, size, number, leading, ends, sizes, numbers, width, turns).launch(
-        grid=[(threads + (cfg.threads - 1)) // cfg.threads, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    ctas = (blocks * outers * columns + (cfg.threads - 1)) // cfg.threads
+    remap_kernel(cfg, x, others, out, columns, size, number, blocks, outers, ends, sizes, numbers, width, turns).launch(
+        grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )

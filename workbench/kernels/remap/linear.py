@@ -31,9 +31,9 @@ def read_line(x, line, first, second, share):
 def read_plane(cfg: Static, x, plane, columns, lines, width):
     """Return the value between two lines of a plane; `columns`, `lines`: (first, second, share) of each axis."""
     first, second, share = columns
-    if cutlass.const_expr(cfg.rank == 1):
-        return read_line(x, plane, first, second, share)
     above, below, part = lines
+    if cutlass.const_expr(cfg.rank == 1):
+        return read_line(x, plane + above * width, first, second, share)
     return (1.0 - part) * read_line(x, plane + above * width, first, second, share) + part * read_line(
         x, plane + below * width, first, second, share
     )
@@ -45,40 +45,51 @@ def linear_kernel(
     x: cute.Tensor,
     others: Many[cute.Tensor],
     out: cute.Tensor,
-    rows: cutlass.Int32,
     columns: cutlass.Int32,
+    lines: cutlass.Int32,
+    blocks: cutlass.Int32,
+    planes: cutlass.Int32,
     ends: Many[cutlass.Int32],
     sizes: Many[cutlass.Int32],
     scales: Many[cutlass.Float32],
     turns: cutlass.Constexpr,
 ):
-    """Compute one column in each of `turns` rows per thread.
+    """Compute one column in each of `turns` lines per thread, which lie in one of the result's `planes`.
 
-    `ends`, `sizes`, `scales`: of the result, of x and of `find_taps`, for each axis from the last on.
+    `ends`, `sizes`, `scales`: of the result, of x and of `find_taps`, for each axis from the last on. `blocks`: threads
+    for the `lines` of a plane; with one axis there is one plane, of all lines.
     """
     tidx, _, _ = cute.arch.thread_idx()
     bidx, _, _ = cute.arch.block_idx()
     thread = bidx * cfg.threads + tidx
-    top = thread // columns * turns
     column = thread % columns
+    block = thread // columns
+    top = block % blocks * turns
+    plane = block // blocks
+    is_plane = plane < planes
     across = find_taps(cfg, column, sizes[0], scales[0])
+    near, area = plane, sizes[0]
+    if cutlass.const_expr(cfg.rank > 1):
+        area = sizes[1] * sizes[0]
+    if cutlass.const_expr(cfg.rank == 3):
+        front, back, share = find_taps(cfg, plane % ends[2], sizes[2], scales[2])
+        near = plane // ends[2] * sizes[2] + front
+        far = plane // ends[2] * sizes[2] + back
+    totals = cute.make_rmem_tensor(cute.make_layout(turns), cutlass.Float32)
     for turn in cutlass.range_constexpr(turns):
-        row = top + turn
-        if row < rows:
-            if cutlass.const_expr(cfg.rank == 1):
-                total = read_plane(cfg, x, row * sizes[0], across, across, sizes[0])
-            else:
-                down = find_taps(cfg, row % ends[1], sizes[1], scales[1])
-                plane = row // ends[1]
-                if cutlass.const_expr(cfg.rank == 2):
-                    total = read_plane(cfg, x, plane * (sizes[1] * sizes[0]), across, down, sizes[0])
-                else:
-                    front, back, share = find_taps(cfg, plane % ends[2], sizes[2], scales[2])
-                    volume = plane // ends[2] * sizes[2]
-                    near = read_plane(cfg, x, (volume + front) * (sizes[1] * sizes[0]), across, down, sizes[0])
-                    far = read_plane(cfg, x, (volume + back) * (sizes[1] * sizes[0]), across, down, sizes[0])
-                    total = (1.0 - share) * near + share * far
-            target = row * columns + column
+        if is_plane and top + turn < lines:
+            down = (top + turn, top + turn, 0.0)
+            if cutlass.const_expr(cfg.rank > 1):
+                down = find_taps(cfg, top + turn, sizes[1], scales[1])
+            total = read_plane(cfg, x, near * area, across, down, sizes[0])
+            if cutlass.const_expr(cfg.rank == 3):
+                behind = read_plane(cfg, x, far * area, across, down, sizes[0])
+                total = (1.0 - share) * total + share * behind
+            totals[turn] = total
+    for turn in cutlass.range_constexpr(turns):
+        if is_plane and top + turn < lines:
+            target = (plane * lines + top + turn) * columns + column
+            total = totals[turn]
             if cutlass.const_expr(cfg.expression is not None):
                 total = cfg.expression(total, *(b[target].to(cutlass.Float32) for b in others))
             out[target] = total.to(out.element_type)
@@ -90,15 +101,17 @@ def launch_linear(
     x: cute.Tensor,
     others: Many[cute.Tensor],
     out: cute.Tensor,
-    rows: cutlass.Int32,
     columns: cutlass.Int32,
+    lines: cutlass.Int32,
+    blocks: cutlass.Int32,
+    planes: cutlass.Int32,
     ends: Many[cutlass.Int32],
     sizes: Many[cutlass.Int32],
     scales: Many[cutlass.Float32],
     stream: cuda.CUstream,
     turns: cutlass.Constexpr,
 ):
-    threads = (rows + (turns - 1)) // turns * columns
-    linear_kernel(cfg, x, others, out, rows, columns, ends, sizes, scales, turns).launch(
-        grid=[(threads + (cfg.threads - 1)) // cfg.threads, 1, 1], block=[cfg.threads, 1, 1], stream=stream
+    ctas = (blocks * planes * columns + (cfg.threads - 1)) // cfg.threads
+    linear_kernel(cfg, x, others, out, columns, lines, blocks, planes, ends, sizes, scales, turns).launch(
+        grid=[ctas, 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )

@@ -59,7 +59,7 @@ def remap_rungs(context: Context) -> tuple[Rung, ...]:
         Rung(
             settings=(put("threads", 256), put("vector", context.wide), put("unroll", 4)),
             title="four rows per thread",
-            reason="a thread finds its column once for four rows; columns that stay as they are move 16 bytes at a time",
+            reason="a thread finds its column once for four rows; columns that stay as they are move by 16 bytes",
         ),
         Rung(
             settings=(put("threads", 256), put("vector", context.wide), put("unroll", 8)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from workbench.language.expressions.scalars import UNARY
 from workbench.language.ir import Rejection, Stage
 from workbench.language.operation import (
     ARCH,
@@ -21,7 +22,6 @@ from workbench.language.operation import (
     is_number,
 )
 from workbench.language.operations import epilogue
-from workbench.language.expressions.scalars import UNARY
 
 PADS = ("constant", "replicate", "reflect", "circular")
 RESIZES = ("nearest", "nearest_exact", "linear")
@@ -55,9 +55,13 @@ def _check_resize(stage: Stage, axes: tuple[float, ...]) -> list[Rejection]:
         return []
     if ("size" in named) == ("scale" in named):
         given = named.get("scale", "nothing")
-        return [_reject("scale", given, "one of size and scale says how large it becomes", "scale=(2, 2) or size=(8, 8)")]
+        return [
+            _reject("scale", given, "one of size and scale says how large it becomes", "scale=(2, 2) or size=(8, 8)")
+        ]
     if named.get("mode", "nearest") == "linear" and axes not in ((-1,), (-2, -1), (-3, -2, -1)):
-        return [_reject("axes", named["axes"], "linear interpolation is along the last axes", "-1, (-2, -1), (-3, -2, -1)")]
+        return [
+            _reject("axes", named["axes"], "linear interpolation is along the last axes", "-1, (-2, -1), (-3, -2, -1)")
+        ]
     if named.get("align_corners") and named.get("mode", "nearest") != "linear":
         return [_reject("align_corners", 1, "only linear interpolation aligns corners", "mode=linear")]
     return []
@@ -67,7 +71,9 @@ def _check_epilogues(stage: Stage) -> list[Rejection]:
     """Rejections of epilogues that read vectors."""
     found = epilogue.check(stage)
     return found or [
-        _reject(call.name, "", "its tensors have the result's shape", "a tensor, or elementwise(...) as a stage after it")
+        _reject(
+            call.name, "", "its tensors have the result's shape", "a tensor, or elementwise(...) as a stage after it"
+        )
         for call, reads in epilogue.chain_of(stage).calls
         if any(read.along != "both" for read in reads)
     ]
@@ -132,8 +138,8 @@ def _numbers(name: str) -> Argument:
 OPERATIONS = (
     _make(
         "pad",
-        "(x, axes=(-2, -1), before=(1, 1), after=(1, 1), mode=constant|replicate|reflect|circular, value=0): torch's pad; "
-        "numbers below 0 crop; axes count from the end, -1 is the last; one axis: axes=-1, before=1; epilogues element "
+        "(x, axes=(-2, -1), before=(1, 1), after=(1, 1), mode=constant|replicate|reflect|circular, value=0): torch's "
+        "pad; numbers below 0 crop; axes count from the end, -1 is the last; one axis: axes=-1, before=1; epilogues element "
         "by element, their tensors have the result's shape",
         _numbers("before"),
         _numbers("after"),

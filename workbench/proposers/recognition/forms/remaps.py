@@ -28,13 +28,9 @@ def write_remaps(facts: Facts) -> Facts:
     graph, full = (
         join_circular_pads(one, _shapes(facts, case, one)) for one, case in ((facts.graph, 0), (facts.full_graph, -1))
     )
-    if len(full) != len(graph):
-        return dataclasses.replace(facts, graph=graph, full_graph=full)
-    scales = {
-        one.name: scale
-        for one, other in zip(graph, full, strict=True)
-        if (scale := _find_scale(one, other, _shapes(facts, 0, graph), _shapes(facts, -1, full))) is not None
-    }
+    shrunk, known = _shapes(facts, 0, graph), {spec.name: spec.shape for spec in facts.full}
+    at_full = {spec.name: spec.shape for spec in facts.cases[-1].inputs} | known
+    scales = {op.name: scale for op in graph if (scale := _find_scale(op, shrunk, at_full)) is not None}
     return dataclasses.replace(facts, graph=_write_scales(graph, scales), full_graph=_write_scales(full, scales))
 
 
@@ -45,23 +41,23 @@ def _shapes(facts: Facts, case: int, graph: Graph) -> dict[str, Shape]:
     return (state if case == 0 else {}) | given | {op.name: op.result[0].shape for op in graph if op.result}
 
 
-def _find_scale(one: Operation, other: Operation, shrunk: dict[str, Shape], full: dict[str, Shape]) -> Shape | None:
+def _find_scale(op: Operation, shrunk: dict[str, Shape], full: dict[str, Shape]) -> Shape | None:
     """The whole factors of an interpolation to extents that follow those of x; None for any other call."""
-    mode = RESIZES.get(aten_name(one))
-    count = 2 if mode != "linear" else 3
-    if mode is None or one.target != other.target or len(one.operands) != count:
-        return None
-    before, after = (shapes.get(op.operands[0]) for op, shapes in ((one, shrunk), (other, full)))
-    if before is None or after is None:
+    mode = RESIZES.get(aten_name(op))
+    if mode is None or len(op.operands) != (3 if mode == "linear" else 2):
         return None
     pairs = [
-        ((before[axis], one.result[0].shape[axis]), (after[axis], other.result[0].shape[axis]))
-        for axis in range(2, len(before))
+        list(zip(shapes[op.operands[0]][2:], shapes[op.name][2:], strict=True))
+        for shapes in (shrunk, full)
+        if op.operands[0] in shapes and op.name in shapes
     ]
-    is_fixed = all(first[1] == last[1] for first, last in pairs) and any(first[0] != last[0] for first, last in pairs)
-    factors = tuple(first[1] // first[0] for first, _ in pairs)
+    if len(pairs) < 2:
+        return None
+    before, after = pairs
+    is_fixed = before != after and [extent for _, extent in before] == [extent for _, extent in after]
+    factors = tuple(extent // size for size, extent in before)
     follows = all(
-        extent == size * factor for pair, factor in zip(pairs, factors, strict=True) for size, extent in pair
+        extent == size * factor for pair in pairs for (size, extent), factor in zip(pair, factors, strict=True)
     )
     return factors if follows and not is_fixed else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from workbench.language import Call
@@ -70,7 +71,11 @@ def match_remap(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
         return None
     spec, wanted = tensor_specs(facts).get(op.operands[0]), by_name[output].result[0].dtype
     is_copy = not chain.calls and spec is not None and spec.dtype == wanted and aten_name(op) not in RESIZES
-    if spec is None or spec.dtype not in (COPIED if is_copy else FLOATS) or wanted not in (COPIED if is_copy else FLOATS):
+    if (
+        spec is None
+        or spec.dtype not in (COPIED if is_copy else FLOATS)
+        or wanted not in (COPIED if is_copy else FLOATS)
+    ):
         return None
     call = _write_remap(op, spec.dtype)
     if call is None:
@@ -121,7 +126,7 @@ def _write_pad(op: Operation, rank: int, dtype: str) -> Call | None:
         if any(end < 0 for ends in by_axis.values() for end in ends):
             return None
         return _make_remap("pad", by_axis, ("before", "after"), ("mode", mode))
-    if value is None or value != value or (dtype not in FLOATS and abs(value) > EXACT):
+    if value is None or math.isnan(value) or (dtype not in FLOATS and abs(value) > EXACT):
         return None
     number = int(value) if value.is_integer() and abs(value) < EXACT else value
     return _make_remap("pad", by_axis, ("before", "after"), *((("value", number),) if value else ()))
@@ -149,6 +154,7 @@ def _make_remap(
 ) -> Call | None:
     """The call with the numbers of each axis, of which one alone is written without a tuple; None without axes."""
     axes = sorted(by_axis)
-    columns = [("axes", axes), *((argument, [by_axis[axis][n] for axis in axes]) for n, argument in enumerate(arguments))]
-    named = tuple((key, tuple(column) if len(column) > 1 else column[0]) for key, column in columns if column)
+    columns: dict[str, list[object]] = {"axes": [*axes]}
+    columns |= {argument: [by_axis[axis][n] for axis in axes] for n, argument in enumerate(arguments)}
+    named = tuple((key, tuple(column) if len(column) > 1 else column[0]) for key, column in columns.items() if column)
     return Call(name=name, positional=("x",), named=(*named, *more)) if axes else None
