@@ -65,9 +65,10 @@ def find_extent(cfg: Static, name, size, number: Static, axis: Static):
         extent = cfg.extents[number] if cfg.extents else math.floor(size * cfg.scales[number])
     else:
         extent = size + cfg.before[number] + cfg.behind[number]
-    most = {"reflect": size - 1, "circular": size}.get(cfg.mode)
-    if most is not None and max(cfg.before[number], cfg.behind[number]) > most:
-        raise ValueError(f"{name} has {size} elements on axis {axis}; {cfg.mode} padding takes at most {most}")
+    if cutlass.const_expr(cfg.mode in ("reflect", "circular")):
+        most = size - 1 if cfg.mode == "reflect" else size
+        if max(cfg.before[number], cfg.behind[number]) > most:
+            raise ValueError(f"{name} has {size} elements on axis {axis}; {cfg.mode} padding takes at most {most}")
     if extent < 0 or (size == 0 and extent > 0 and cfg.mode != "constant"):
         raise ValueError(f"{name} has {size} elements on axis {axis}, which are too few for this {cfg.mode} read")
     return extent
@@ -110,7 +111,7 @@ def compute_remap(cfg: Static, x, others: Many, out):
             tuple(flat_tensor(b, width) for b in others),
             flat_tensor(out, width),
             columns // width,
-            size,
+            size // width,
             number,
             (rows + turns - 1) // turns,
             out.numel() // (rows * columns),

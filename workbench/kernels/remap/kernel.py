@@ -19,10 +19,10 @@ def find_place(cfg: Static, at, size, number):
         place = cutlass.min(cutlass.Int32(at.to(cutlass.Float32) * number), size - 1)
     elif cutlass.const_expr(cfg.mode == "nearest_exact"):
         place = cutlass.min(cutlass.Int32((at.to(cutlass.Float32) + 0.5) * number), size - 1)
+    elif cutlass.const_expr(cfg.mode == "replicate"):
+        place = clamp_place(at - number, size)
     else:
         place = at - number
-    if cutlass.const_expr(cfg.mode == "replicate"):
-        place = cutlass.max(cutlass.min(place, size - 1), 0)
     if cutlass.const_expr(cfg.mode == "reflect"):
         place = cutlass.select_(place < 0, -place, place)
         place = cutlass.select_(place >= size, 2 * (size - 1) - place, place)
@@ -30,6 +30,11 @@ def find_place(cfg: Static, at, size, number):
         place = cutlass.select_(place < 0, place + size, place)
         place = cutlass.select_(place >= size, place - size, place)
     return place
+
+
+def clamp_place(place, size):
+    """Return the place of an axis of `size` elements that is nearest to another, which may lie outside of it."""
+    return cutlass.max(cutlass.min(place, size - 1), 0)
 
 
 @cute.kernel
@@ -51,7 +56,7 @@ def remap_kernel(
 ):
     """Compute `width` neighbouring columns in each of `turns` rows per thread, which lie in one innermost group.
 
-    `columns`: of the result, in vectors. `size`: columns of x, in elements; `number`: what `find_place` takes for them.
+    `columns`, `size`: columns of the result and of x, in vectors; `number`: what `find_place` takes for them.
     `ends`, `sizes`, `numbers`: for each group of the rows the extents of the result and of x, and that number.
     `blocks`: threads for the rows of an innermost group, of which there are `outers`.
     """
@@ -61,13 +66,15 @@ def remap_kernel(
     column = thread % columns
     block = thread // columns
     top = block % blocks * turns
-    outer = block // blocks
-    base = column * width
+    outer = cutlass.min(block // blocks, outers - 1)
+    rows = cutlass.select_(block // blocks < outers, ends[0] - top, 0)  # that the thread has, if fewer than `turns`
+    base = column
     is_kept = True
     if cutlass.const_expr(cfg.moves_columns):
         base = find_place(cfg, column, size, number)
         if cutlass.const_expr(cfg.mode == "constant"):
-            is_kept = base >= 0 and base < size
+            is_kept = (base >= 0) & (base < size)
+            base = clamp_place(base, size)
     rest = outer
     stride = size * sizes[0]
     for (group, begin, _), end, extent, factor in zip(cfg.groups[1:], ends[1:], sizes[1:], numbers[1:], strict=True):
@@ -78,36 +85,35 @@ def remap_kernel(
         if cutlass.const_expr(group >= 0):
             at = find_place(cfg, at, extent, factor)
             if cutlass.const_expr(cfg.mode == "constant"):
-                is_kept = is_kept and at >= 0 and at < extent
+                is_kept = is_kept & (at >= 0) & (at < extent)
+                at = clamp_place(at, extent)
         base = base + at * stride
         stride = stride * extent
     parts = cute.make_rmem_tensor(cute.make_layout((width, turns)), x.element_type)
     read = tuple(cute.make_rmem_tensor(cute.make_layout((width, turns)), b.element_type) for b in others)
-    if cutlass.const_expr(cfg.mode == "constant"):
-        for e in cutlass.range_constexpr(width * turns):
-            parts[e] = cutlass.Float32(cfg.value).to(x.element_type)
-    for turn in cutlass.range_constexpr(turns):
-        if top + turn < ends[0] and outer < outers:
-            at = top + turn
-            is_inside = is_kept
-            if cutlass.const_expr(cfg.groups[0][0] >= 0):
-                at = find_place(cfg, at, sizes[0], numbers[0])
-                if cutlass.const_expr(cfg.mode == "constant"):
-                    is_inside = is_inside and at >= 0 and at < sizes[0]
-            source = (base + at * size) // width
+    target = (outer * ends[0] + top) * columns + column
+    for turn in cutlass.range_constexpr(turns):  # the last rows may be read several times
+        last = cutlass.min(top + turn, ends[0] - 1)
+        at = last
+        is_inside = is_kept
+        if cutlass.const_expr(cfg.groups[0][0] >= 0):
+            at = find_place(cfg, last, sizes[0], numbers[0])
             if cutlass.const_expr(cfg.mode == "constant"):
-                if is_inside:
-                    cute.autovec_copy(cute.zipped_divide(x, (width,))[None, source], parts[None, turn])
-            else:
-                cute.autovec_copy(cute.zipped_divide(x, (width,))[None, source], parts[None, turn])
-            for b, part in zip(others, read, strict=True):
-                target = (outer * ends[0] + top + turn) * columns + column
-                cute.autovec_copy(cute.zipped_divide(b, (width,))[None, target], part[None, turn])
+                is_inside = is_kept & (at >= 0) & (at < sizes[0])
+                at = clamp_place(at, sizes[0])
+        cute.autovec_copy(cute.zipped_divide(x, (width,))[None, base + at * size], parts[None, turn])
+        if cutlass.const_expr(cfg.mode == "constant"):
+            for e in cutlass.range_constexpr(width):
+                constant = cutlass.Float32(cfg.value).to(x.element_type)
+                parts[e, turn] = cutlass.select_(is_inside, parts[e, turn], constant)
+        for b, part in zip(others, read, strict=True):
+            place = target + (last - top) * columns
+            cute.autovec_copy(cute.zipped_divide(b, (width,))[None, place], part[None, turn])
     for turn in cutlass.range_constexpr(turns):
-        if top + turn < ends[0] and outer < outers:
-            target = (outer * ends[0] + top + turn) * columns + column
+        if turn < rows:
+            place = target + turn * columns
             if cutlass.const_expr(cfg.is_plain):
-                cute.autovec_copy(parts[None, turn], cute.zipped_divide(out, (width,))[None, target])
+                cute.autovec_copy(parts[None, turn], cute.zipped_divide(out, (width,))[None, place])
             else:
                 result = cute.make_rmem_tensor(cute.make_layout(width), out.element_type)
                 for e in cutlass.range_constexpr(width):
@@ -115,7 +121,7 @@ def remap_kernel(
                     if cutlass.const_expr(cfg.expression is not None):
                         total = cfg.expression(total, *(part[e, turn].to(cutlass.Float32) for part in read))
                     result[e] = total.to(out.element_type)
-                cute.autovec_copy(result, cute.zipped_divide(out, (width,))[None, target])
+                cute.autovec_copy(result, cute.zipped_divide(out, (width,))[None, place])
 
 
 @cute.jit

@@ -18,7 +18,7 @@ def find_taps(cfg: Static, at, size, scale):
     else:
         place = cutlass.max(scale * (at.to(cutlass.Float32) + 0.5) - 0.5, 0.0)
     first = cutlass.min(cutlass.Int32(place), size - 1)
-    return first, cutlass.min(first + 1, size - 1), cutlass.max(cutlass.min(place - first, 1.0), 0.0)
+    return first, cutlass.min(first + 1, size - 1), place - first
 
 
 @cute.jit
@@ -65,8 +65,8 @@ def linear_kernel(
     column = thread % columns
     block = thread // columns
     top = block % blocks * turns
-    plane = block // blocks
-    is_plane = plane < planes
+    plane = cutlass.min(block // blocks, planes - 1)
+    rows = cutlass.select_(block // blocks < planes, lines - top, 0)  # that the thread has, if fewer than `turns`
     across = find_taps(cfg, column, sizes[0], scales[0])
     near, area = plane, sizes[0]
     if cutlass.const_expr(cfg.rank > 1):
@@ -76,23 +76,22 @@ def linear_kernel(
         near = plane // ends[2] * sizes[2] + front
         far = plane // ends[2] * sizes[2] + back
     totals = cute.make_rmem_tensor(cute.make_layout(turns), cutlass.Float32)
+    for turn in cutlass.range_constexpr(turns):  # the last lines may be read several times
+        line = cutlass.min(top + turn, lines - 1)
+        down = (line, line, 0.0)
+        if cutlass.const_expr(cfg.rank > 1):
+            down = find_taps(cfg, line, sizes[1], scales[1])
+        total = read_plane(cfg, x, near * area, across, down, sizes[0])
+        if cutlass.const_expr(cfg.rank == 3):
+            behind = read_plane(cfg, x, far * area, across, down, sizes[0])
+            total = (1.0 - share) * total + share * behind
+        if cutlass.const_expr(cfg.expression is not None):
+            target = (plane * lines + line) * columns + column
+            total = cfg.expression(total, *(b[target].to(cutlass.Float32) for b in others))
+        totals[turn] = total
     for turn in cutlass.range_constexpr(turns):
-        if is_plane and top + turn < lines:
-            down = (top + turn, top + turn, 0.0)
-            if cutlass.const_expr(cfg.rank > 1):
-                down = find_taps(cfg, top + turn, sizes[1], scales[1])
-            total = read_plane(cfg, x, near * area, across, down, sizes[0])
-            if cutlass.const_expr(cfg.rank == 3):
-                behind = read_plane(cfg, x, far * area, across, down, sizes[0])
-                total = (1.0 - share) * total + share * behind
-            totals[turn] = total
-    for turn in cutlass.range_constexpr(turns):
-        if is_plane and top + turn < lines:
-            target = (plane * lines + top + turn) * columns + column
-            total = totals[turn]
-            if cutlass.const_expr(cfg.expression is not None):
-                total = cfg.expression(total, *(b[target].to(cutlass.Float32) for b in others))
-            out[target] = total.to(out.element_type)
+        if turn < rows:
+            out[(plane * lines + top + turn) * columns + column] = totals[turn].to(out.element_type)
 
 
 @cute.jit
