@@ -139,8 +139,8 @@ OPERATIONS = (
     _make(
         "pad",
         "(x, axes=(-2, -1), before=(1, 1), after=(1, 1), mode=constant|replicate|reflect|circular, value=0): torch's "
-        "pad; numbers below 0 crop; axes count from the end, -1 is the last; one axis: axes=-1, before=1; epilogues element "
-        "by element, their tensors have the result's shape",
+        "pad; numbers below 0 crop; axes count from the end, -1 is the last; one axis: axes=-1, before=1; epilogues "
+        "element by element, their tensors have the result's shape",
         _numbers("before"),
         _numbers("after"),
         choice_argument("mode", PADS, "what the further elements hold"),

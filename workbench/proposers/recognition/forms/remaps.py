@@ -150,7 +150,13 @@ FOLDED = {"convolution": 4, "avg_pool": 3}  # calls with a padding of their own 
 
 
 def fold_pads(graph: Graph) -> Graph:
-    """The graph without constant pads that a convolution or a pool behind them can do itself: the same at both ends."""
+    """The graph without constant pads of nothing, and those that a convolution or a pool behind them can do itself."""
+    graph = tuple(
+        dataclasses.replace(op, target="aten.alias.default", operands=op.operands[:1], keywords=())
+        if aten_name(op) == "constant_pad_nd" and {*names(op.operands[1], numbers=True)} <= {"0"}
+        else op
+        for op in graph
+    )
     by_name = {op.name: op for op in graph}
     made = [_fold(op, pad) if (pad := by_name.get(op.operands[0] if op.operands else "")) else op for op in graph]
     pads = {op.name for op in graph if aten_name(op) == "constant_pad_nd"}

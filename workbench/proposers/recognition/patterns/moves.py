@@ -78,7 +78,7 @@ def match_remap(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
     ):
         return None
     call = _write_remap(op, spec.dtype)
-    if call is None:
+    if call is None or ("size" in dict(call.named) and _has_other_extents(facts, op)):
         return None
     return Computation(
         kind="remap",
@@ -86,6 +86,12 @@ def match_remap(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
         operands=(("x", python_expression(op.operands[0])), *chain.tensors),
         epilogues=chain.calls,
     )
+
+
+def _has_other_extents(facts: Facts, op: Operation) -> bool:
+    """Whether an interpolation is to other extents at full size."""
+    full = next((spec.shape for spec in facts.full if spec.name == op.name), op.result[0].shape)
+    return full[2:] != op.result[0].shape[2:]
 
 
 def _read_whole(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
