@@ -10,7 +10,7 @@ from workbench.language.operations.top_k import MOST
 from workbench.proposers.recognition.epilogue_chain import find_chain, tensor_specs
 from workbench.proposers.recognition.forms.remaps import CIRCULAR, RESIZES
 from workbench.proposers.recognition.graph import Computation, aten_name, names, parse_number, python_expression
-from workbench.proposers.recognition.operands import find_argument
+from workbench.proposers.recognition.operands import find_argument, list_varied
 from workbench.records import Facts, Operation
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -78,7 +78,7 @@ def match_remap(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
     ):
         return None
     call = _write_remap(op, spec.dtype)
-    if call is None or ("size" in dict(call.named) and _has_other_extents(facts, op)):
+    if call is None or ("size" in dict(call.named) and _may_have_other_extents(facts, op)):
         return None
     return Computation(
         kind="remap",
@@ -88,10 +88,15 @@ def match_remap(facts: Facts, by_name: dict[str, Operation], output: str) -> Com
     )
 
 
-def _has_other_extents(facts: Facts, op: Operation) -> bool:
-    """Whether an interpolation is to other extents at full size."""
-    full = next((spec.shape for spec in facts.full if spec.name == op.name), op.result[0].shape)
-    return full[2:] != op.result[0].shape[2:]
+def _may_have_other_extents(facts: Facts, op: Operation) -> bool:
+    """Whether an interpolation is to other extents at full size, or may be at a size between the two known ones."""
+    full = {spec.name: spec.shape for case in facts.cases[-1:] for spec in case.inputs}
+    full |= {spec.name: spec.shape for spec in facts.full}
+    x, own = tensor_specs(facts)[op.operands[0]].shape, op.result[0].shape
+    if full.get(op.name, own)[2:] != own[2:]:
+        return True
+    is_known = full.get(op.operands[0], x)[2:] != x[2:]  # the same extents of other ones of x
+    return not is_known and not list_varied(facts).isdisjoint(x[2:])
 
 
 def _read_whole(facts: Facts, op: Operation, value: str) -> tuple[str, str] | None:
