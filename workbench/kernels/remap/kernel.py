@@ -37,6 +37,37 @@ def clamp_place(place, size):
     return cutlass.max(cutlass.min(place, size - 1), 0)
 
 
+@cute.jit
+def find_outer(
+    cfg: Static,
+    outer,
+    is_kept,
+    stride,
+    ends: Many[cutlass.Int32],
+    sizes: Many[cutlass.Int32],
+    numbers: Many,
+):
+    """Return where in x the innermost group `outer` of the result's rows begins, and whether it is kept in a constant.
+
+    `stride`: elements, or vectors, of such a group of x; `ends`, `sizes`, `numbers`: of the groups around it.
+    """
+    rest = outer
+    base = 0
+    for (group, begin, _), end, extent, factor in zip(cfg.groups[1:], ends, sizes, numbers, strict=True):
+        at = rest
+        if cutlass.const_expr(begin is not None):
+            at = rest % end
+            rest = rest // end
+        if cutlass.const_expr(group >= 0):
+            at = find_place(cfg, at, extent, factor)
+            if cutlass.const_expr(cfg.mode == "constant"):
+                is_kept = is_kept & (at >= 0) & (at < extent)
+                at = clamp_place(at, extent)
+        base = base + at * stride
+        stride = stride * extent
+    return base, is_kept
+
+
 @cute.kernel
 def remap_kernel(
     cfg: Static,
@@ -75,20 +106,8 @@ def remap_kernel(
         if cutlass.const_expr(cfg.mode == "constant"):
             is_kept = (base >= 0) & (base < size)
             base = clamp_place(base, size)
-    rest = outer
-    stride = size * sizes[0]
-    for (group, begin, _), end, extent, factor in zip(cfg.groups[1:], ends[1:], sizes[1:], numbers[1:], strict=True):
-        at = rest
-        if cutlass.const_expr(begin is not None):
-            at = rest % end
-            rest = rest // end
-        if cutlass.const_expr(group >= 0):
-            at = find_place(cfg, at, extent, factor)
-            if cutlass.const_expr(cfg.mode == "constant"):
-                is_kept = is_kept & (at >= 0) & (at < extent)
-                at = clamp_place(at, extent)
-        base = base + at * stride
-        stride = stride * extent
+    outer_base, is_kept = find_outer(cfg, outer, is_kept, size * sizes[0], ends[1:], sizes[1:], numbers[1:])
+    base = base + outer_base
     parts = cute.make_rmem_tensor(cute.make_layout((width, turns)), x.element_type)
     read = tuple(cute.make_rmem_tensor(cute.make_layout((width, turns)), b.element_type) for b in others)
     target = (outer * ends[0] + top) * columns + column
