@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from emitted import found, run_on
 from test_row_recognition import computes, problem
 
-from workbench.language import check, parse
+from workbench.language import Binding, check, parse
+from workbench.language.ranks import check_ranks
 
 Reference = Callable[[torch.Tensor], torch.Tensor]
 PROGRAMS: tuple[tuple[str, torch.dtype, Reference], ...] = (
@@ -150,6 +151,12 @@ def test_what_the_language_does_not_have_is_not_recognised(body: str) -> None:
 )
 def test_rejections(text: str, reason: str) -> None:
     assert any(reason in str(item) for item in check(parse(text)))
+
+
+def test_axes_that_a_tensor_does_not_have_are_rejected() -> None:
+    binding = Binding(init_source="", forward_arguments=("x",), axes=(("x", 2),))
+    (found,) = check_ranks(parse("flip(x, axes=(-3, -1))"), binding)
+    assert str(found) == "axes=(-3, -1): x has 2 axes in this problem; legal: -2 to -1"
 
 
 def test_too_wide_a_reflection_is_refused() -> None:

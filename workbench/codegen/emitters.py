@@ -33,6 +33,7 @@ from workbench.codegen.simple import (
     lower_view,
 )
 from workbench.language.ir import Binding, Stage, setting
+from workbench.language.operations.remap.operation import REMAPS
 
 
 def lower_any_matvec(stage: Stage, binding: Binding) -> Launch:
@@ -71,7 +72,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
-    **dict.fromkeys(("pad", "flip", "roll", "interpolate"), lower_remap),
+    **dict.fromkeys(REMAPS, lower_remap),
     "groupnorm_means": lower_group_means,
     **dict.fromkeys(("batchnorm", "batch_norm_stats", "groupnorm", "instancenorm"), lower_channel_norm),
 }

@@ -40,7 +40,9 @@ def remap(cfg: Static, names: Static, x, others: Many):
     if out.numel() == 0:
         return out
     if x.numel() == 0:
-        return out.fill_(cfg.value)
+        if cutlass.const_expr(cfg.is_plain):
+            return out.fill_(cfg.value)
+        raise ValueError(f"{names['x']} has the shape {tuple(x.shape)}; this kernel wants elements")
     x = x.detach().contiguous()
     others = tuple(other.detach().contiguous() for other in others)
     if x.dtype == torch.bool:

@@ -23,6 +23,7 @@ from workbench.language.operation import (
 )
 from workbench.language.operations import epilogue
 
+REMAPS = ("pad", "flip", "roll", "interpolate")
 PADS = ("constant", "replicate", "reflect", "circular")
 RESIZES = ("nearest", "nearest_exact", "linear")
 EPILOGUES = ("residual", "scale", "clamp", *COMBINERS, MAP, *UNARY, "cast")
