@@ -58,6 +58,10 @@ PROGRAMS = {  # name of the file -> program
     "scatter_max": f"scatter_max(out, index, src, layers=1) {SM90}",
     "parts": f"h = view(x, chunk=(1, 0, 2)) {SM80} |> g = concat(h, h, axis=1) {SM80} |> outputs(g, x) {SM80}",
     "state": f"h = store(x, x=y) {SM80} |> g = store(x, add=1) {SM80} |> outputs(x) {SM80}",
+    "pad": f"h = pad(x, axes=(-2, -1), before=(1, 1), after=(1, -1), value=2) {SM80} .vector(4) |> "
+    f"g = roll(h, axes=-2, shifts=1) {SM80} |> flip(g, axes=(-3, -1)) {SM80} >> relu() >> residual()",
+    "interpolate": f"h = interpolate(x, axes=(-2, -1), scale=(2, 2), mode=linear) {SM90} |> pad(h, axes=-1, before=1, "
+    f"after=1, mode=reflect) {SM90}",
     "largest": f"h = topk(x, k=3) {SM80} |> g = view(h, item=0) {SM80} |> outputs(g, x) {SM80}",
     "view": f"h = view(x, order=(1, 0, 2)) {SM80} |> elementwise(tanh(h)) {SM80} .vector(2)",
     "gemm_simt": f"gemm(a, b) {SM80} .tile(64, 64, 16) .thread_tile(4, 4) >> bias() >> relu()",

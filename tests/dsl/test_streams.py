@@ -23,6 +23,10 @@ INIT = "def __init__(self):\n    super().__init__()\n"
 WGMMA = ".arch(sm_90a) .mma(bf16) .schedule(cooperative) .tile(64, 64, 64)"
 PROGRAMS = (
     "topk(x, k=3)",
+    "flip(x, axes=-1)",
+    "roll(x, axes=-1, shifts=1)",
+    "pad(x, axes=-1, before=1, after=1)",
+    "interpolate(x, axes=-1, scale=2, mode=linear)",
     "concat(x, y, axis=1)",  # each text that an emitter has, of each operation
     "elementwise(relu(x))",
     "elementwise(relu(x)) .vector(4)",

@@ -70,6 +70,17 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(2, 8, 6, 10)]
 """
+RESIZED = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        padded = nn.functional.pad(x.flip(1), (1, 2, 3, 0), mode="reflect")
+        return nn.functional.interpolate(padded, scale_factor=2, mode="bilinear").relu()
+
+def get_inputs():
+    return [torch.randn(2, 3, 6, 10)]
+"""
 SEVERAL = """
 import torch, torch.nn as nn
 
@@ -259,6 +270,7 @@ SOURCES = {
     "stages": STAGES,
     "concat": SIDE_BY_SIDE,
     "convolution": CONVOLUTION,
+    "resized": RESIZED,
     "several results": SEVERAL,
 }
 

@@ -27,11 +27,13 @@ from workbench.codegen.simple import (
     lower_matvec,
     lower_outputs,
     lower_pool,
+    lower_remap,
     lower_store,
     lower_top_k,
     lower_view,
 )
 from workbench.language.ir import Binding, Stage, setting
+from workbench.language.operations.remap.operation import REMAPS
 
 
 def lower_any_matvec(stage: Stage, binding: Binding) -> Launch:
@@ -70,6 +72,7 @@ LOWERINGS: dict[str, Callable[[Stage, Binding], Launch]] = {
     "topk": lower_top_k,
     "view": lower_view,
     **dict.fromkeys(("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce"), lower_reduction),
+    **dict.fromkeys(REMAPS, lower_remap),
     "groupnorm_means": lower_group_means,
     **dict.fromkeys(("batchnorm", "batch_norm_stats", "groupnorm", "instancenorm"), lower_channel_norm),
 }

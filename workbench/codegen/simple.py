@@ -1,7 +1,11 @@
-"""Lowers operations with a one-to-one configuration: gather, scatter_add, scatter_max, pool, matvec with rows, view."""
+"""Lowers operations with a one-to-one configuration: gather, scatter_add, scatter_max, pool, matvec with rows,
+reads at another index, view."""
 
 from __future__ import annotations
 
+import dataclasses
+
+from workbench.codegen.elementwise import expression_hook
 from workbench.codegen.gemm.lower import operand_names
 from workbench.codegen.guards import called
 from workbench.codegen.launch import Launch
@@ -9,11 +13,14 @@ from workbench.kernels.concat.config import ConcatConfig
 from workbench.kernels.gather.config import GatherConfig
 from workbench.kernels.matvec.config import MatvecConfig
 from workbench.kernels.pool.config import PoolConfig
+from workbench.kernels.remap.config import RemapConfig
 from workbench.kernels.store_config import StoreConfig
 from workbench.kernels.top_k.config import TopKConfig
 from workbench.kernels.view_config import ViewConfig
 from workbench.language.ir import Binding, Stage, number, setting
 from workbench.language.operations import pool, view
+from workbench.language.operations.epilogue import chain_of, write_expression
+from workbench.language.operations.remap.operation import values
 
 
 def lower_gather(stage: Stage, binding: Binding) -> Launch:
@@ -63,6 +70,48 @@ def pool_config(stage: Stage) -> PoolConfig:
         threads=number(stage, "threads", 256),
         schedule=str(setting(stage, "schedule", "direct")),
         rows=number(stage, "rows", 8),
+    )
+
+
+def lower_remap(stage: Stage, binding: Binding) -> Launch:
+    """Return the launch of pad, flip, roll or interpolate."""
+    chain, bound = chain_of(stage), dict(binding.operands)
+    roles = tuple(read.role for read in chain.reads)
+    hook = expression_hook(write_expression(chain.calls, "total"), ("total", *roles)) if chain.calls else None
+    cfg = dataclasses.replace(
+        remap_config(stage),
+        expression=hook,
+        out=chain.cast or "",
+    )
+    names = {"x": called("x", bound), "others": tuple(called(role, bound) for role in roles)}
+    return Launch(
+        entry="workbench.kernels.remap.host:remap",
+        static=(("cfg", cfg), ("names", names)),
+        operands=("x", *roles),
+        many=(("others", roles),),
+    )
+
+
+def remap_config(stage: Stage) -> RemapConfig:
+    """Return the configuration of pad, flip, roll or interpolate without its epilogues."""
+    named, name = dict(stage.operation.named), stage.operation.name
+    axes = tuple(map(int, values(named["axes"])))
+    none = (0,) * len(axes)
+    usual = {"pad": "constant", "flip": "flip", "roll": "circular", "interpolate": "nearest"}[name]
+    before, behind = (tuple(map(int, values(named.get(key, none)))) for key in ("before", "after"))
+    shifts = tuple(map(int, values(named.get("shifts", none))))
+    return RemapConfig(
+        axes=axes,
+        mode=str(named.get("mode", usual)),
+        before={"pad": before, "roll": shifts}.get(name, ()),
+        behind=behind if name == "pad" else (),
+        scales=values(named.get("scale", ())),
+        extents=tuple(map(int, values(named.get("size", ())))),
+        value=float(str(named.get("value", 0))),
+        align_corners=bool(named.get("align_corners", 0)),
+        threads=number(stage, "threads", 256),
+        vector=number(stage, "vector", 1),
+        unroll=number(stage, "unroll", 4),
     )
 
 

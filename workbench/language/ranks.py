@@ -8,6 +8,7 @@ from workbench.language.expressions import axes
 from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.reduction_passes import plan
 from workbench.language.ir import Binding, Call, Program, Rejection, Stage
+from workbench.language.operations.remap.operation import REMAPS, values
 from workbench.language.parser import format_value
 
 OVER_ROWS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "reduce", "rowwise")
@@ -21,6 +22,7 @@ SAME = (
     "instancenorm",
     "scan",
     "elementwise",
+    *REMAPS,
 )  # the result has its operand's axes
 
 
@@ -73,6 +75,8 @@ def _check_stage(stage: Stage, name: str, count: int) -> list[Rejection]:
             if least > count
             else []
         )
+    if operation in REMAPS and -min(values(named["axes"])) > count:
+        return _reject("axes", named["axes"], name, count, f"-{count} to -1" if count else "")
     return []
 
 

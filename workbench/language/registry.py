@@ -14,6 +14,7 @@ from workbench.language.operations import (
     graphs,
     outputs,
     pool,
+    remap,
     rows,
     rowwise,
     scan,
@@ -36,6 +37,7 @@ MODULES = (
     view,
     outputs,
     concat,
+    remap,
     top_k,
 )
 OPERATIONS: dict[str, Operation] = {operation.name: operation for module in MODULES for operation in module.OPERATIONS}

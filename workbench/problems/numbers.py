@@ -99,7 +99,7 @@ def reads_parts(graph: tuple[Operation, ...]) -> bool:
 
 def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
     """What a kernel of this graph has written into it: strides, paddings, dilations, widths of pools, groups, the k
-    of topk.
+    of topk, how far a tensor is padded or rolled, factors of interpolations.
 
     The groups of a convolution by channel (depthwise) are its channels, which are a size.
     """
@@ -109,12 +109,19 @@ def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
             found.append(op.operands[CONVOLUTION_WINDOW])
         elif "_pool" in op.target and "adaptive" not in op.target:
             found.append(op.operands[1:])
-        elif _operation_name(op) == "topk":
+        elif _operation_name(op) == "topk" or _moves(op):
             found.append(op.operands[1:2])
+        elif "upsample" in op.target:
+            found.append(op.operands[2:])
         position = GROUPS.get(_operation_name(op))
         if position is not None and len(op.operands) > position and not _is_depthwise(op, op):
             found.append((op.operands[position],))
     return found
+
+
+def _moves(op: Operation) -> bool:
+    """Whether a call is a pad or a roll, whose second argument says how far."""
+    return _operation_name(op) == "roll" or "_pad" in op.target
 
 
 def _operation_name(op: Operation) -> str:
@@ -124,6 +131,8 @@ def _operation_name(op: Operation) -> str:
 def _uses_other_numbers(one: Operation, other: Operation) -> bool:
     if one.target == CONSTANT:
         return one.keywords != other.keywords or dict(one.keywords).get("value") == "unknown"
+    if _moves(one) and one.operands[1:2] != other.operands[1:2]:
+        return True
     name = _operation_name(one)
     pairs = list(
         zip(

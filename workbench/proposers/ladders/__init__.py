@@ -40,6 +40,7 @@ LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "store": lambda context: (Rung(settings=(), title="state", reason="no kernel runs"),),
     "concat": gathers.concat_rungs,
     "topk": gathers.top_k_rungs,
+    "remap": gathers.remap_rungs,
     "scatter_add": gathers.gather_rungs,
     "scatter_max": gathers.gather_rungs,
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The ladder of gather and of scatters: several loads in flight per thread, since each waits for its index first."""
+"""The ladders of gather, scatters and other moves: several loads in flight per thread."""
 
 from __future__ import annotations
 
@@ -49,6 +49,34 @@ def concat_rungs(context: Context) -> tuple[Rung, ...]:
             title="128 threads",
             reason="more CTAs side by side, for small tensors",
             need="parallel",
+        ),
+    )
+
+
+def remap_rungs(context: Context) -> tuple[Rung, ...]:
+    """The rungs of pad, flip, roll and interpolate."""
+    return (
+        Rung(
+            settings=(put("threads", 256), put("vector", context.wide), put("unroll", 4)),
+            title="four rows per thread",
+            reason="a thread finds its column once for four rows; columns that stay as they are move by 16 bytes",
+        ),
+        Rung(
+            settings=(put("threads", 256), put("vector", context.wide), put("unroll", 8)),
+            title="eight rows per thread",
+            reason="a column is found once for more rows, and more loads are in flight",
+            need="parallel",
+        ),
+        Rung(
+            settings=(put("threads", 128), put("vector", context.wide), put("unroll", 2)),
+            title="two rows, 128 threads",
+            reason="more CTAs side by side, for small tensors",
+            need="parallel",
+        ),
+        Rung(
+            settings=(put("threads", 256), put("unroll", 1)),
+            title="one element per thread",
+            reason="the simplest correct kernel",
         ),
     )
 

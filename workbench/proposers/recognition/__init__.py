@@ -20,6 +20,7 @@ from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.means import divide_by_counts
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
+from workbench.proposers.recognition.forms.remaps import write_remaps
 from workbench.proposers.recognition.forms.repeats import name_repeats
 from workbench.proposers.recognition.forms.state import write_stores
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
@@ -61,6 +62,7 @@ MATCHERS = (
     graphs.match_scatter,
     moves.match_concat,
     moves.match_top_k,
+    moves.match_remap,
     losses.match_crossentropy,
     rows.match_softmax,
     rows.match_layernorm,
@@ -86,7 +88,7 @@ def recognise(facts: Facts) -> Computation:
 
     Raises `Unrecognised` with the names of the operations.
     """
-    facts = name_inputs(facts)
+    facts = write_remaps(name_inputs(facts))
     stored = facts if reads_overwritten(facts.graph) else write_stores(facts)
     if (reason := why_not(stored)) is not None:
         raise Unrecognised(reason)

@@ -41,6 +41,17 @@ TORCH_NAMES = TORCH_FUNCTIONS | {  # and what is written with other arguments, o
     "native_batch_norm": "batch_norm",
     "_native_batch_norm_legit": "batch_norm",
     "nll_loss_forward": "nll_loss",
+    "constant_pad_nd": "pad",
+    **{f"{kind}_pad{rank}d": "pad" for kind in ("reflection", "replication") for rank in (1, 2, 3)},
+    "_pad_circular": "pad",
+    **{
+        f"{name}{rank}d": f"interpolate ({name.removeprefix('_').removeprefix('upsample_')})"
+        for name in ("upsample_nearest", "_upsample_nearest_exact", "upsample_linear", "upsample_bilinear")
+        for rank in (1, 2, 3)
+    },
+    "upsample_trilinear3d": "interpolate (trilinear)",
+    "upsample_bicubic2d": "interpolate (bicubic)",
+    **{f"_upsample_{kind}2d_aa": f"interpolate ({kind}, antialias)" for kind in ("bilinear", "bicubic")},
 }
 LEADING = "|"  # `buffer:mask|2|q|1`: of axis 2 of the buffer, as many rows as axis 1 of q has (see `leading`)
 

@@ -1,4 +1,4 @@
-"""Reads the arguments of ATen's calls."""
+"""Reads the arguments of ATen's calls, and says which sizes vary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from workbench.language.expressions.scalars import ATEN
 from workbench.proposers.recognition.graph import Unrecognised, parse_number, plain_name
-from workbench.records import Operation
+from workbench.records import Facts, Operation
 
 LIMIT = 3.4028234663852886e38  # the largest number of float32
 
@@ -31,3 +31,15 @@ def scalar_argument(op: Operation, name: str) -> str:
     function, call_of = ATEN[plain_name(op)]
     names = [argument for argument, _ in call_of.numbers]
     return find_argument(op, function.values + names.index(name), name, dict(call_of.numbers)[name])
+
+
+def list_varied(facts: Facts) -> set[int]:
+    """Sizes that are one number in the first and the last case and another in one between them, of which the graphs
+    know nothing.
+    """
+    values = [facts.size_values(case.name) for case in facts.cases]
+    return {
+        size
+        for name, size in values[0].items()
+        if values[-1][name] == size and any(between[name] != size for between in values)
+    }

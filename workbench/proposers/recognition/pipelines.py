@@ -25,7 +25,9 @@ from workbench.proposers.recognition.graph import (
     names,
     python_expression,
 )
+from workbench.proposers.recognition.operands import list_varied
 from workbench.proposers.recognition.patterns.losses import skip_widening
+from workbench.proposers.recognition.patterns.moves import REMAPS
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
@@ -50,6 +52,7 @@ ANCHORS = (
     "index_select",
     "cat",
     "topk",
+    *REMAPS,
     LOSS,
     *(
         f"{kind}_pool{dims}d{how}"
@@ -239,23 +242,12 @@ class _Cutter:
             if not self.full or name in self.full
         }
         available = (*reversed(self.made), *self.facts.forward_arguments)
-        found = views.view_call(op, shapes, available, self.find_varied())
+        found = views.view_call(op, shapes, available, list_varied(self.facts))
         if found is None:
             raise Unrecognised(aten_name(op))
         call, like = found
         operands = (("x", self.expression_of(of)), *((("like", self.expression_of(like)),) if like is not None else ()))
         self.add(op.name, Computation(kind="view", operation=call, operands=operands), self.isolate(op.name))
-
-    def find_varied(self) -> set[int]:
-        """Sizes that are one number in the first and the last case and another in one between them, of which the
-        graphs know nothing.
-        """
-        values = [self.facts.size_values(case.name) for case in self.facts.cases]
-        return {
-            size
-            for name, size in values[0].items()
-            if values[-1][name] == size and any(between[name] != size for between in values)
-        }
 
     def expression_of(self, value: str) -> str:
         """A value's name between pieces, else its Python expression in forward."""

@@ -1,4 +1,4 @@
-"""Simplifies graphs before they are matched: constants become numbers, reductions of single elements go.
+"""Simplifies graphs before they are matched: constants become numbers, reductions of single elements and pads go.
 
 A reduction that keeps its axes leaves extents of 1, whatever the sizes are. Another reduction over these axes has one
 element to reduce: its sum, mean, largest element or logsumexp is that element.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.language.expressions.scalars import ATEN
+from workbench.proposers.recognition.forms.remaps import fold_pads
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, names, parse_number, plain_name
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction
 from workbench.proposers.recognition.scalars import THROUGH, TWO
@@ -24,7 +25,7 @@ def simplify(facts: Facts) -> Facts:
     """The same computation with fewer operations."""
     shapes = {spec.name: spec.shape for spec in facts.cases[0].inputs}
     shapes |= {f"{prefix}:{spec.name}": spec.shape for spec in facts.parameters for prefix in ("param", "buffer")}
-    graph = _drop_single_reductions(_fold_constants(_take_results(_split_sums(facts.graph, shapes))))
+    graph = _drop_single_reductions(_fold_constants(_take_results(_split_sums(fold_pads(facts.graph), shapes))))
     return facts if graph == facts.graph else dataclasses.replace(facts, graph=graph)
 
 

@@ -12,7 +12,7 @@ ROUNDED = "_rounded"  # behind the name of a value: the same as it is stored
 CASTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}  # torch's name of a type -> the language's
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # kinds whose kernels store the type of their first tensor, or that of a cast
-CASTABLE = ("gemm", "convolution", "softmax", "layernorm", "rmsnorm", "reduce", "crossentropy")
+CASTABLE = ("gemm", "convolution", "softmax", "layernorm", "rmsnorm", "reduce", "crossentropy", "remap")
 
 
 def settle_types(facts: Facts, found: Computation) -> Computation | None:
