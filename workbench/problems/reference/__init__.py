@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.problems import loading
-from workbench.problems.counting import TermCount, UncompiledMode, operation_name
+from workbench.problems.counting import DISTANCES, TermCount, UncompiledMode, operation_name
 from workbench.problems.reference.disturbed import DisturbedResults
 from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
 from workbench.problems.reference.eight_bits import SCALED_PRODUCT, BeforeRounding, is_eight_bits, scale_product
@@ -87,7 +87,18 @@ class Tf32Products(UncompiledMode):
         if at is not None:
             self.products += 1
             args = (*args[:at], self.first(args[at]), self.second(args[at + 1]), *args[at + 2 :])
+        if operation_name(func) == DISTANCES:
+            self.products += 1
+            return self.multiply_distances(*args)
         return func(*args, **(kwargs or {}))
+
+    def multiply_distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """The distances of rows as torch multiplies them: (-2x, |x|^2, 1) times (y, 1, |y|^2)."""
+        norms = [value.square().sum(-1, keepdim=True) for value in (x, y)]
+        ones = list(map(torch.ones_like, norms))
+        left, right = torch.cat((-2 * x, norms[0], ones[0]), -1), torch.cat((y, ones[1], norms[1]), -1)
+        product: torch.Tensor = self.first(left) @ self.second(right).mT  # type: ignore[attr-defined, operator]
+        return product.clamp_min(0).sqrt()
 
 
 class EpsWatch(UncompiledMode):

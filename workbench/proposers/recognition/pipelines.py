@@ -23,6 +23,7 @@ from workbench.proposers.recognition.graph import (
     Unrecognised,
     aten_name,
     names,
+    plain_name,
     python_expression,
 )
 from workbench.proposers.recognition.patterns.losses import skip_widening
@@ -63,6 +64,8 @@ ANCHORS = (
 )
 PAIRS = ("topk", STATS)  # their kernels write a pair, of which a view takes one
 MOST = 400  # a graph with more operations is not cut
+SUMS = ("sum", "mean", "amax", "amin", "prod", "logsumexp", "linalg_vector_norm", "norm")
+AS_VECTOR = ".reshape(-1)"  # what `read_operand` of products writes
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 
 
@@ -164,13 +167,42 @@ class _Cutter:
                 ),
                 None,
             )
+            beside = self.find_beside(anchor)
             if before is not None:
                 self.cut_operand(self.by_name[before])
+            elif beside is not None:
+                self.cut(beside)
             elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
                 read = self.operands_of(anchor)
                 seen = [op for op in cone if op.name in read and aten_name(op) in views.NAMES]
                 # a product reads a transposed matrix as it is
                 self.cut_view(min(seen, key=lambda op: aten_name(op) in TRANSPOSES, default=None))
+
+    def find_beside(self, anchor: Operation) -> str | None:
+        """A vector of rows or columns that an element-wise call behind a product combines with its result.
+
+        It is made first, so that the call is an epilogue. None if there is none, or if it depends on the product.
+        """
+        value = anchor
+        while aten_name(anchor) in PRODUCTS and len(value.result) == 1 and len(value.result[0].shape) == 2:
+            readers = self.users(value.name)
+            if len(readers) != 1 or plain_name(readers[0]) not in views.ELEMENT or value.name in self.results:
+                return None
+            for name in readers[0].operands:
+                op = self.by_name.get(name)
+                if op is not None and name not in self.made and self.is_vector_beside(op, value, anchor):
+                    return name
+            value = readers[0]
+        return None
+
+    def is_vector_beside(self, op: Operation, value: Operation, anchor: Operation) -> bool:
+        """Whether an operation gives as many elements as a value has rows or columns, and does not read the anchor."""
+        if len(op.result) != 1 or op.name == value.name:
+            return False
+        rows, columns = value.result[0].shape
+        is_vector = op.result[0].shape in ((rows, 1), (1, columns), (columns,)) and rows != 1 != columns
+        cone = self.cone(op.name)
+        return is_vector and anchor not in cone and any(aten_name(item) in SUMS for item in cone)
 
     def cut_operand(self, op: Operation) -> None:
         """Cut pieces until an operand of a piece is made, or until it is a view of something made."""
@@ -318,10 +350,25 @@ class _Cutter:
             found = self.single(facts)
         except Unrecognised:
             return False
+        found = self.flatten_vectors(found)
         if any(text.startswith(f"{name}.") for _, text in found.operands for name in self.made.values()):
             return False  # a program names tensors between pieces; a view of one is a stage
         self.add(value, found, facts)
         return True
+
+    def flatten_vectors(self, found: Computation) -> Computation:
+        """The same piece with a stage for each (rows, 1) or (1, columns) between pieces that it reads as a vector."""
+        specs = self.specs()
+        operands = []
+        for role, text in found.operands:
+            value = next((of for of, name in self.made.items() if text == f"{name}{AS_VECTOR}"), None)
+            if value in specs:
+                call = Call(name="view", positional=("x",), named=(("flatten", (0, len(specs[value].shape) - 1)),))
+                view = Computation(kind="view", operation=call, operands=(("x", self.made[value]),))
+                self.add(f"{value}{AS_VECTOR}", view, self.facts)
+                text = self.made[f"{value}{AS_VECTOR}"]
+            operands.append((role, text))
+        return dataclasses.replace(found, operands=tuple(operands))
 
     def add(self, value: str, found: Computation, facts: Facts) -> None:
         """Add a piece, whose result is the value."""
