@@ -29,6 +29,11 @@ class Graph:
         op = self.by_name.get(value)
         return op if op is not None and op.target.split(".")[1:2] in [[name] for name in targets] else None
 
+    def producer_of_item(self, op: Operation, target: str) -> Operation | None:
+        """The call of that name of whose results an operation takes the first."""
+        is_first = op.target == GETITEM and op.operands[1] == "0"
+        return self.producer(op.operands[0], target) if is_first else None
+
 
 Write = Callable[[Operation, Graph], list[Operation] | None]
 
