@@ -17,6 +17,7 @@ from workbench.proposers.recognition import renaming, views
 from workbench.proposers.recognition.forms.norms import split_norms
 from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
+    DISTANCES,
     TRANSPOSES,
     Computation,
     Piece,
@@ -31,7 +32,7 @@ from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
 LOSS = "nll_loss_forward"
-PRODUCTS = ("mm", "bmm", "addmm", "mv", "_grouped_mm")
+PRODUCTS = ("mm", "bmm", "addmm", "mv", "_grouped_mm", DISTANCES)
 ANCHORS = (
     *PRODUCTS,
     "convolution",

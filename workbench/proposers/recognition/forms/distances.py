@@ -11,14 +11,16 @@ import dataclasses
 import math
 
 from workbench.proposers.recognition.forms.rewriting import Graph, make_operation, reshape_spec, rewrite
-from workbench.proposers.recognition.graph import YOURSELF, Unrecognised, aten_name, parse_number
+from workbench.proposers.recognition.graph import DISTANCES, YOURSELF, Unrecognised, aten_name, parse_number
 from workbench.proposers.recognition.views import RESHAPES
 from workbench.records import Facts, Operation, TensorSpec
 
 # torch.cdist of at most 25 rows, and with p other than 2; with p=2 of more rows on either side (ATen's Distance.cpp)
 DIFFERENCES, PRODUCT = "_cdist_forward", "_euclidean_dist"
 PRODUCTS = ("mm", "bmm")
-NORMS = (1.0, 2.0, math.inf)  # of which the language has sums and maxima; others need powers
+SQUARED = 0.0  # in place of p: the sum of squares
+METRICS = {1.0: "l1", 2.0: "l2", math.inf: "linf", SQUARED: "l2"}  # of gemm
+BATCHES = "several or unequal batch axes: flatten them, and expand what is broadcast"
 Shape = tuple[int, ...]
 
 
@@ -31,13 +33,18 @@ def write_distances(facts: Facts) -> Facts:
             is_same = graph.shape(op.operands[0]) == graph.shape(op.name)
             return [dataclasses.replace(op, target="aten.alias.default", operands=op.operands[:1])] if is_same else None
         if aten_name(op) not in (PRODUCT, DIFFERENCES):
-            return _add_behind_product(op, graph)
+            return _find_differences(op, graph) or _add_behind_product(op, graph)
         given = [_strip_views(value, graph) for value in op.operands[:2]]
         op = dataclasses.replace(op, operands=(*given, *op.operands[2:]))
         shapes = [shape for value in given if (shape := graph.shape(value)) is not None]
         if len(shapes) != 2:
             return None
-        return _multiply(op, shapes) if multiplies and _is_euclidean(op) else _subtract(op, shapes)
+        if multiplies and _is_euclidean(op):
+            return _multiply(op, shapes)
+        if shapes[0][:-2] != shapes[1][:-2] or len(shapes[0]) > 3:
+            raise Unrecognised(f"the planner has no kernel for torch.cdist of {BATCHES}; {YOURSELF}")
+        made = _write_differences(op, *given, float(op.operands[2]), graph)
+        return [*made, *_take_root(op, made[-1])]
 
     return rewrite(facts, write)
 
@@ -45,7 +52,7 @@ def write_distances(facts: Facts) -> Facts:
 def why_not(graph: tuple[Operation, ...]) -> str | None:
     """Why there is no kernel for a call of torch.cdist; None if there is one."""
     for op in graph:
-        if aten_name(op) == DIFFERENCES and parse_number(op.operands[2]) not in NORMS:
+        if aten_name(op) == DIFFERENCES and parse_number(op.operands[2]) not in (1.0, 2.0, math.inf):
             return f"the planner has no kernel for torch.cdist with p={op.operands[2]}; it has p=1, p=2 and p=inf; {YOURSELF}"
     return None
 
@@ -62,7 +69,7 @@ def _strip_views(value: str, graph: Graph) -> str:
             continue
         is_same = graph.shape(op.operands[0]) == graph.shape(value)
         if kinds == ("expand",) and not is_same:
-            raise Unrecognised(f"the planner has no kernel for torch.cdist of unequal batch axes; {YOURSELF}")
+            raise Unrecognised(f"the planner has no kernel for torch.cdist of {BATCHES}; {YOURSELF}")
         found = op.operands[0] if is_same and found == value else found
         value = op.operands[0]
     return found
@@ -101,22 +108,66 @@ def _multiply(op: Operation, shapes: list[Shape]) -> list[Operation]:
     return [*made, dataclasses.replace(op, target="aten.sqrt.default", operands=(value,))]
 
 
-def _subtract(op: Operation, shapes: list[Shape]) -> list[Operation]:
-    """The norm of x[..., :, None, :] - y[..., None, :, :]."""
-    (x, y, p), whole = op.operands[:3], op.result[0]
-    made: list[Operation] = []
+def _write_differences(op: Operation, x: str, y: str, p: float, graph: Graph) -> list[Operation]:
+    """The norms of the differences of the rows of x (batch, m, k) and y (batch, n, k), or without batch."""
+    whole = op.result[0]
+    *batch, n, k = graph.specs[y].shape
+    kind, norm = METRICS[p], reshape_spec(whole, whole.shape)
+    columns = reshape_spec(whole, (*batch, k, n))
+    turned = make_operation(f"{op.name}_turned", "transpose.int", (y, "-2", "-1"), columns)
+    name = f"{op.name}_{kind}" if kind == "l2" else op.name
+    made = Operation(name=name, target=DISTANCES, operands=(x, turned.name), keywords=(("metric", kind),), result=(norm,))
+    return [turned, made]
 
-    def add(part: str, kind: str, operands: tuple[str, ...], shape: Shape) -> str:
-        made.append(make_operation(f"{op.name}_{part}", kind, operands, reshape_spec(whole, shape)))
-        return made[-1].name
 
-    axes = [len(shape) - 1 - number for number, shape in enumerate(shapes)]
-    left, right = (
-        add(part, "unsqueeze", (of, str(axis)), (*shape[:axis], 1, *shape[axis:]))
-        for part, of, axis, shape in zip("xy", (x, y), axes, shapes, strict=True)
-    )
-    away = add("away", "sub.Tensor", (left, right), (*whole.shape, shapes[0][-1]))
-    return [*made, dataclasses.replace(op, target="aten.linalg_vector_norm.default", operands=(away, p, "[-1]"))]
+def _find_differences(op: Operation, graph: Graph) -> list[Operation] | None:
+    """The norm, or the sum of squares, over the last axis of x[:, None] - y[None], as distances."""
+    if not op.result or aten_name(op) not in ("linalg_vector_norm", "sum", "amax") or op.keywords:
+        return None
+    of, axis, keep = op.operands[0], *(*op.operands[1:], "", "")[:2]
+    p: float | None = None
+    if aten_name(op) == "linalg_vector_norm":
+        p, axis, keep = parse_number(axis), *(*op.operands[2:], "", "")[:2]
+    elif (inner := graph.producer(of, "pow", "mul", "square", "abs")) is not None:
+        is_square = aten_name(inner) == "square" or inner.operands[1:] in (("2",), inner.operands[:1])
+        if aten_name(inner) == "abs":
+            p = 1.0 if aten_name(op) == "sum" else math.inf
+        elif is_square and aten_name(op) == "sum":
+            p = SQUARED
+        of = inner.operands[0]
+    rows = _find_rows(of, graph)
+    rank = len(op.result[0].shape)
+    if rows is None or p not in METRICS or keep not in ("", "False") or axis not in ("[-1]", f"[{rank}]"):
+        return None
+    made = _write_differences(op, *rows, p, graph)
+    if p == SQUARED:
+        return [made[0], dataclasses.replace(made[1], name=op.name)]
+    return [*made, *_take_root(op, made[-1])]
+
+
+def _take_root(op: Operation, squares: Operation) -> list[Operation]:
+    """The root of squared distances; nothing behind other ones."""
+    if squares.name == op.name:
+        return []
+    return [dataclasses.replace(op, target="aten.sqrt.default", operands=(squares.name,))]
+
+
+def _find_rows(value: str, graph: Graph) -> tuple[str, str] | None:
+    """x and y of x[..., :, None, :] - y[..., None, :, :], matrices or batches of matrices of one size."""
+    away = graph.producer(value, "sub")
+    sides = [graph.producer(text, "unsqueeze") for text in away.operands] if away is not None else []
+    shape = graph.shape(value) or ()
+    if away is None or away.keywords or len(sides) != 2 or len(shape) not in (3, 4):
+        return None
+    axes = {int(side.operands[1]) % len(shape): side.operands[0] for side in sides if side is not None}
+    for text, side in zip(away.operands, sides, strict=True):
+        if side is None and len(shape) == 3 and len(graph.shape(text) or ()) == 2:
+            axes.setdefault(0, text)  # x[:, None] - y
+    x, y = axes.get(len(shape) - 2, ""), axes.get(len(shape) - 3, "")
+    first, second = graph.shape(x), graph.shape(y)
+    if first is None or second is None or (*first[:-1], second[-2], first[-1]) != shape or first[:-2] != second[:-2]:
+        return None
+    return x, y
 
 
 def _add_behind_product(op: Operation, graph: Graph) -> list[Operation] | None:
