@@ -163,7 +163,7 @@ class _Cutter:
             before = next(
                 (
                     name
-                    for text in self.operands_of(anchor)
+                    for text in self.list_inputs(anchor)
                     for name in names(text)
                     if name in self.by_name
                     and name not in self.made
@@ -177,7 +177,7 @@ class _Cutter:
             elif beside is not None:
                 self.cut(beside)
             elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
-                read = self.operands_of(anchor)
+                read = self.list_inputs(anchor)
                 seen = [op for op in cone if op.name in read and aten_name(op) in views.NAMES]
                 # a product reads a transposed matrix as it is
                 self.cut_view(min(seen, key=lambda op: aten_name(op) in TRANSPOSES, default=None))
@@ -217,7 +217,7 @@ class _Cutter:
         else:
             self.cut_view(op)
 
-    def operands_of(self, anchor: Operation) -> tuple[str, ...]:
+    def list_inputs(self, anchor: Operation) -> tuple[str, ...]:
         """What a piece with this anchor reads; a loss computes the logarithms of shares itself."""
         first, *others = anchor.operands
         shares = self.by_name.get(first)
