@@ -24,10 +24,10 @@ def accumulate(cfg: Static, total, a, b):
     away = a - b
     if cfg.metric == "l2":
         return total + away * away
-    size = cute.arch.fmax(away, -away, nan=True)
+    size = cute.arch.fmax(away, -away, nan=True)  # |a - b|
     if cfg.metric == "l1":
         return total + size
-    return cute.arch.fmax(total, size, nan=True)
+    return cute.arch.fmax(total, size)  # without NaN, as torch.cdist
 
 
 @cute.kernel

@@ -7,7 +7,7 @@ from cutlass import cute
 from workbench.kernels.broadcast import hold_element
 from workbench.kernels.rows.block_reduce import all_reduce, all_reduce_online
 from workbench.kernels.rows.passes import reduce_level, write_result
-from workbench.kernels.rows.vectors import as_vectors, load_vectors, apply_prologue
+from workbench.kernels.rows.vectors import apply_prologue, as_vectors, load_vectors
 from workbench.kernels.static import Many, Static, dtype
 
 

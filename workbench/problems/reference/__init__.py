@@ -90,7 +90,7 @@ class Tf32Products(UncompiledMode):
             args = (*args[:at], self.first(args[at]), self.second(args[at + 1]), *args[at + 2 :])
         if distances.may_multiply(func, args):
             self.products += 1
-            return distances.multiply(*args[:2], lambda x, y: self.first(x) @ self.second(y))
+            return distances.multiply(args, lambda x, y: self.first(x) @ self.second(y))  # type: ignore[operator]
         return func(*args, **(kwargs or {}))
 
 

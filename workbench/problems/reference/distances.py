@@ -24,7 +24,7 @@ class MultipliedDistances(UncompiledMode):
         self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         if may_multiply(func, args) and args[0].dtype == torch.float32:
-            return multiply(args[0], args[1], multiply_in_parts)
+            return multiply(args, multiply_in_parts)
         return func(*args, **(kwargs or {}))
 
 
@@ -34,8 +34,9 @@ def may_multiply(func: OpOverload, args: tuple[Any, ...]) -> bool:
     return name == DISTANCES or (name == DIFFERENCES and args[2] == 2 and args[3] in (None, 0))
 
 
-def multiply(x: torch.Tensor, y: torch.Tensor, product: Callable[[torch.Tensor, torch.Tensor], Any]) -> torch.Tensor:
-    """The distances of the rows of x (..., m, k) and y (..., n, k), with a given matrix product."""
+def multiply(args: tuple[Any, ...], product: Callable[[torch.Tensor, torch.Tensor], Any]) -> torch.Tensor:
+    """The distances of the rows of x (..., m, k) and y (..., n, k), the first arguments, with a given matrix product."""
+    x, y = args[:2]
     squares = x.square().sum(-1, keepdim=True) + y.square().sum(-1).unsqueeze(-2)
     distances: torch.Tensor = (squares - 2 * product(x, y.mT)).clamp_min(0).sqrt()
     return distances

@@ -27,7 +27,9 @@ Tile = tuple[int, int, int]
 def check(stage: Stage) -> list[Rejection]:
     """All rejections of a gemm."""
     if dict(stage.operation.named).get("metric", "inner") != "inner":
-        found = reject_settings(stage, ("schedule", "mma", "stages"), "is for products; distances are summed in float32")
+        found = reject_settings(
+            stage, ("schedule", "mma", "stages"), "is for products; distances are summed in float32"
+        )
         if found:
             return found
     if setting(stage, "schedule") is not None:

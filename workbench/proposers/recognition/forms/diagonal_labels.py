@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.proposers.recognition.forms.rewriting import Graph, make_operation, reshape_spec, rewrite
-from workbench.proposers.recognition.graph import TRANSPOSES, aten_name
+from workbench.proposers.recognition.graph import TRANSPOSES
 from workbench.proposers.recognition.patterns.positions import find_positions
 from workbench.records import Facts, Operation
 

@@ -43,7 +43,7 @@ def write_distances(facts: Facts) -> Facts:
             return _multiply(op, shapes)
         if shapes[0][:-2] != shapes[1][:-2] or len(shapes[0]) > 3:
             raise Unrecognised(f"the planner has no kernel for torch.cdist of {BATCHES}; {YOURSELF}")
-        made = _write_differences(op, *given, float(op.operands[2]), graph)
+        made = _write_differences(op, (given[0], given[1]), float(op.operands[2]), graph)
         return [*made, *_take_root(op, made[-1])]
 
     return rewrite(facts, write)
@@ -108,21 +108,26 @@ def _multiply(op: Operation, shapes: list[Shape]) -> list[Operation]:
     return [*made, dataclasses.replace(op, target="aten.sqrt.default", operands=(value,))]
 
 
-def _write_differences(op: Operation, x: str, y: str, p: float, graph: Graph) -> list[Operation]:
+def _write_differences(op: Operation, rows: tuple[str, str], p: float, graph: Graph) -> list[Operation]:
     """The norms of the differences of the rows of x (batch, m, k) and y (batch, n, k), or without batch."""
-    whole = op.result[0]
+    (x, y), whole = rows, op.result[0]
     *batch, n, k = graph.specs[y].shape
     kind, norm = METRICS[p], reshape_spec(whole, whole.shape)
     columns = reshape_spec(whole, (*batch, k, n))
     turned = make_operation(f"{op.name}_turned", "transpose.int", (y, "-2", "-1"), columns)
     name = f"{op.name}_{kind}" if kind == "l2" else op.name
-    made = Operation(name=name, target=DISTANCES, operands=(x, turned.name), keywords=(("metric", kind),), result=(norm,))
+    made = Operation(
+        name=name, target=DISTANCES, operands=(x, turned.name), keywords=(("metric", kind),), result=(norm,)
+    )
     return [turned, made]
 
 
 def _find_differences(op: Operation, graph: Graph) -> list[Operation] | None:
-    """The norm, or the sum of squares, over the last axis of x[:, None] - y[None], as distances."""
-    if not op.result or aten_name(op) not in ("linalg_vector_norm", "sum", "amax") or op.keywords:
+    """The norm, or the sum of squares, over the last axis of x[:, None] - y[None], as distances.
+
+    Not the largest difference: there a norm keeps NaN, and torch.cdist does not.
+    """
+    if not op.result or aten_name(op) not in ("linalg_vector_norm", "sum") or op.keywords:
         return None
     of, axis, keep = op.operands[0], *(*op.operands[1:], "", "")[:2]
     p: float | None = None
@@ -130,16 +135,19 @@ def _find_differences(op: Operation, graph: Graph) -> list[Operation] | None:
         p, axis, keep = parse_number(axis), *(*op.operands[2:], "", "")[:2]
     elif (inner := graph.producer(of, "pow", "mul", "square", "abs")) is not None:
         is_square = aten_name(inner) == "square" or inner.operands[1:] in (("2",), inner.operands[:1])
-        if aten_name(inner) == "abs":
-            p = 1.0 if aten_name(op) == "sum" else math.inf
-        elif is_square and aten_name(op) == "sum":
-            p = SQUARED
+        p = 1.0 if aten_name(inner) == "abs" else SQUARED if is_square else None
         of = inner.operands[0]
     rows = _find_rows(of, graph)
     rank = len(op.result[0].shape)
-    if rows is None or p not in METRICS or keep not in ("", "False") or axis not in ("[-1]", f"[{rank}]"):
+    if (
+        rows is None
+        or p not in METRICS
+        or p == math.inf
+        or keep not in ("", "False")
+        or axis not in ("[-1]", f"[{rank}]")
+    ):
         return None
-    made = _write_differences(op, *rows, p, graph)
+    made = _write_differences(op, rows, p, graph)
     if p == SQUARED:
         return [made[0], dataclasses.replace(made[1], name=op.name)]
     return [*made, *_take_root(op, made[-1])]

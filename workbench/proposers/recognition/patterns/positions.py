@@ -49,7 +49,9 @@ def write_positions(
 def check_positions(op: Operation, largest: float) -> None:
     """Raise `Unrecognised` if positions are so large that float32 does not hold their sums and differences."""
     if largest >= MOST:
-        raise Unrecognised(f"{aten_name(op)} of positions up to {largest:.0f}; float32 holds sums of those below {MOST}")
+        raise Unrecognised(
+            f"{aten_name(op)} of positions up to {largest:.0f}; float32 holds sums of those below {MOST}"
+        )
 
 
 def check_integers(op: Operation) -> None:

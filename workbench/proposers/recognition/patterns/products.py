@@ -8,7 +8,14 @@ from workbench.language import Call, Program, Stage, check
 from workbench.language.expressions.lowering import log_sum
 from workbench.language.operations.epilogue import write_expression
 from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain, tensor_specs
-from workbench.proposers.recognition.graph import DISTANCES, Computation, aten_name, find_producer, operand, python_expression
+from workbench.proposers.recognition.graph import (
+    DISTANCES,
+    Computation,
+    aten_name,
+    find_producer,
+    operand,
+    python_expression,
+)
 from workbench.records import Facts, Operation
 
 REDUCTIONS = {
