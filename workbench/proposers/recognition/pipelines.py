@@ -8,23 +8,21 @@ values in between. The rest, without an anchor, is element-wise work and reducti
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.operations.channel_norms import STATS
 from workbench.proposers.recognition import renaming, views
+from workbench.proposers.recognition.forms.anchors import PRODUCTS, count_work, find_vector_beside
 from workbench.proposers.recognition.forms.norms import split_norms
 from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
-    DISTANCES,
     TRANSPOSES,
     Computation,
     Piece,
     Unrecognised,
     aten_name,
     names,
-    plain_name,
     python_expression,
 )
 from workbench.proposers.recognition.patterns.losses import skip_widening
@@ -32,7 +30,6 @@ from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
 LOSS = "nll_loss_forward"
-PRODUCTS = ("mm", "bmm", "addmm", "mv", "_grouped_mm", DISTANCES)
 ANCHORS = (
     *PRODUCTS,
     "convolution",
@@ -68,7 +65,6 @@ ANCHORS = (
 )
 PAIRS = ("topk", STATS)  # their kernels write a pair, of which a view takes one
 MOST = 400  # a graph with more operations is not cut
-SUMS = ("sum", "mean", "amax", "amin", "prod", "logsumexp", "linalg_vector_norm", "norm")
 AS_VECTOR = ".reshape(-1)"  # what `read_operand` of products writes
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 
@@ -171,42 +167,16 @@ class _Cutter:
                 ),
                 None,
             )
-            beside = self.find_beside(anchor)
+            beside = find_vector_beside(anchor, self.by_name, self.readers, self.cone)
             if before is not None:
                 self.cut_operand(self.by_name[before])
             elif beside is not None:
-                self.cut(beside)
+                self.cut(beside.name)
             elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
                 read = self.list_inputs(anchor)
                 seen = [op for op in cone if op.name in read and aten_name(op) in views.NAMES]
                 # a product reads a transposed matrix as it is
                 self.cut_view(min(seen, key=lambda op: aten_name(op) in TRANSPOSES, default=None))
-
-    def find_beside(self, anchor: Operation) -> str | None:
-        """A vector of rows or columns that an element-wise call behind a product combines with its result.
-
-        It is made first, so that the call is an epilogue. None if there is none, or if it depends on the product.
-        """
-        value = anchor
-        while aten_name(anchor) in PRODUCTS and len(value.result) == 1 and len(value.result[0].shape) == 2:
-            readers = self.users(value.name)
-            if len(readers) != 1 or plain_name(readers[0]) not in views.ELEMENT or value.name in self.results:
-                return None
-            for name in readers[0].operands:
-                op = self.by_name.get(name)
-                if op is not None and name not in self.made and self.is_vector_beside(op, value, anchor):
-                    return name
-            value = readers[0]
-        return None
-
-    def is_vector_beside(self, op: Operation, value: Operation, anchor: Operation) -> bool:
-        """Whether an operation gives as many elements as a value has rows or columns, and does not read the anchor."""
-        if len(op.result) != 1 or op.name == value.name:
-            return False
-        rows, columns = value.result[0].shape
-        is_vector = op.result[0].shape in ((rows, 1), (1, columns), (columns,)) and rows != 1 != columns
-        cone = self.cone(op.name)
-        return is_vector and anchor not in cone and any(aten_name(item) in SUMS for item in cone)
 
     def cut_operand(self, op: Operation) -> None:
         """Cut pieces until an operand of a piece is made, or until it is a view of something made."""
@@ -381,7 +351,7 @@ class _Cutter:
             for n in range(len(self.made) + 1, 1000)
             if (name := f"h{n}") not in (*self.facts.forward_arguments, *self.made.values())
         )
-        self.pieces.append((name, found, facts, self.count_work(value)))
+        self.pieces.append((name, found, facts, count_work(self.cone(value), self.by_name, self.full)))
         self.made[value] = name
 
     def isolate(self, value: str) -> Facts:
@@ -428,20 +398,3 @@ class _Cutter:
         if text.startswith("["):
             return "[" + ", ".join(self.made.get(part, part) for part in names(text, numbers=True)) + "]"
         return self.made.get(text, text)
-
-    def count_work(self, value: str) -> int:
-        """Cost of a piece, to order pieces by importance. A moved element counts as 100 FLOPs of a product."""
-        total = 0
-        for op in self.cone(value):
-            sizes = [
-                self.full.get(name) or next(iter(self.by_name[name].result if name in self.by_name else ()), None)
-                for name in (op.name, *op.operands[:3])
-            ]
-            counts = [math.prod(spec.shape) if spec is not None else 0 for spec in sizes]
-            if aten_name(op) == "convolution" and (weight := sizes[2]) is not None:
-                total += 2 * max(counts[0], counts[1]) * math.prod(weight.shape[1:])
-            elif aten_name(op) in PRODUCTS and (left := sizes[-2 if aten_name(op) == "addmm" else 1]) is not None:
-                total += 2 * counts[0] * left.shape[-1]
-            else:
-                total += 100 * counts[0]
-        return total

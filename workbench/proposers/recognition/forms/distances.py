@@ -1,8 +1,9 @@
 """Writes distances of rows as a matrix product whose epilogue adds the rows' squares, or as sums of differences.
 
 torch.cdist takes |x|^2 - 2 x.y + |y|^2 for Euclidean distances of many rows, which loses the digits of small distances
-of large rows, and differences otherwise. A kernel does at all sizes what torch does at full size. What forward writes itself, `x.pow(2).sum(1, keepdim=True) + y.pow(2).sum(1) - 2 * x @ y.t()`, stays in that form;
-the product comes before the sums, so that they are its epilogue.
+of large rows, and differences otherwise. A kernel does at all sizes what torch does at full size. What forward writes
+itself, `x.pow(2).sum(1, keepdim=True) + y.pow(2).sum(1) - 2 * x @ y.t()`, stays in that form; the product comes before
+the sums, so that they are its epilogue.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def why_not(graph: tuple[Operation, ...]) -> str | None:
     """Why there is no kernel for a call of torch.cdist; None if there is one."""
     for op in graph:
         if aten_name(op) == DIFFERENCES and parse_number(op.operands[2]) not in (1.0, 2.0, math.inf):
-            return f"the planner has no kernel for torch.cdist with p={op.operands[2]}; it has p=1, p=2 and p=inf; {YOURSELF}"
+            p = op.operands[2]
+            return f"the planner has no kernel for torch.cdist with p={p}; it has p=1, p=2 and p=inf; {YOURSELF}"
     return None
 
 
