@@ -128,7 +128,7 @@ class Sm80Config(Epilogue):
 
     @property
     def stored(self) -> str:
-        """Element type in memory. For tf32 that is f32, which the kernel rounds before mma.sync."""
+        """Element type in memory. For tf32 that is f32, which mma.sync reads as it is."""
         return "f32" if self.element == "tf32" else self.element
 
 

@@ -78,7 +78,7 @@ ARGUMENTS = (
     flag("reverse", "whether it starts at the end"),
 )
 ABOUT = (
-    "scan(expression, op=sum|prod|max|min|logsumexp, axis=last|number, exclusive=0|1|2, reverse=0|1) of tensors of one shape; "
-    "exclusive=2 appends the total"
+    "scan(expression, op=sum|prod|max|min|logsumexp, axis=last|number, exclusive=0|1|2, reverse=0|1) "
+    "of tensors of one shape; exclusive=2 appends the total"
 )
 OPERATIONS = (Operation(name="scan", about=ABOUT, settings=SETTINGS, check=check, arguments=ARGUMENTS),)

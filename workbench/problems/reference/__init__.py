@@ -182,8 +182,9 @@ def run_reference(
 
     TF32 is emulated on every device: cuBLAS does not use it for all shapes. A kernel may truncate each factor of its
     products or round it, and the errors of a few elements by one way say little of those by another. So all four ways
-    are tried, and what is furthest from the exact result is kept. Euclidean distances are also taken from products where
-    torch.cdist, of few rows, takes differences: a kernel may do at all sizes what torch does at large ones. With `disturb`, so are runs with other rounding.
+    are tried, and what is furthest from the exact result is kept. Euclidean distances are also taken from products
+    where torch.cdist, of few rows, takes differences: a kernel may do at all sizes what torch does at large ones. With
+    `disturb`, so are runs with other rounding.
     """
     with torch.no_grad(), _forbid_tf32():
         loading.seed_generators(seed)

@@ -35,7 +35,7 @@ def may_multiply(func: OpOverload, args: tuple[Any, ...]) -> bool:
 
 
 def multiply(args: tuple[Any, ...], product: Callable[[torch.Tensor, torch.Tensor], Any]) -> torch.Tensor:
-    """The distances of the rows of x (..., m, k) and y (..., n, k), the first arguments, with a given matrix product."""
+    """The distances of the rows of x (..., m, k) and y (..., n, k), the first arguments, by a given product."""
     x, y = args[:2]
     squares = x.square().sum(-1, keepdim=True) + y.square().sum(-1).unsqueeze(-2)
     distances: torch.Tensor = (squares - 2 * product(x, y.mT)).clamp_min(0).sqrt()

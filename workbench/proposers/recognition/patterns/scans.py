@@ -1,4 +1,7 @@
-"""Matches cumsum, cumprod, cummax, cummin and logcumsumexp, also reversed by two flips, exclusive, or of a product of two tensors."""
+"""Matches cumsum, cumprod, cummax, cummin and logcumsumexp.
+
+Also reversed by two flips, exclusive, or of a product of two tensors.
+"""
 
 from __future__ import annotations
 
