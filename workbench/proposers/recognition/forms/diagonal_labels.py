@@ -1,8 +1,8 @@
 """Writes cross entropies whose labels are positions, `cross_entropy(logits, arange(n))`, without labels in memory.
 
-The loss of row i is log(sum(exp(x[i] - m))) - (x[i, label(i)] - m) with its largest logit m, and the label is one of the
-columns: of a contrastive loss (CLIP, InfoNCE) the one on the diagonal. Where the logits are transposed, rows are
-columns: the loss of each column is taken of the logits as they are.
+The loss of row i is log(sum(exp(x[i] - m))) - (x[i, label(i)] - m) with its largest logit m, and the label is one of
+the columns: of a contrastive loss (CLIP, InfoNCE) the one on the diagonal. Where the logits are transposed, the loss of
+each column is taken of the logits as they are.
 """
 
 from __future__ import annotations
