@@ -27,7 +27,8 @@ SETTINGS = (
 ABOUT = (
     "gemm(a, b, metric=inner|l2|l1|linf): a (batch, m, k) times b (batch, k, n), batch may be missing; "
     "operands bias (n) with >> bias(), residual (m, n) with >> residual(); "
-    "metric l2, l1 or linf: not products but distances of a's rows and b's columns, l2 without its root, in float32 and without tensor cores"
+    "metric l2, l1 or linf: not products but distances of a's rows and b's columns, "
+    "l2 without its root, in float32 and without tensor cores"
 )
 OPERATIONS = (
     Operation(
