@@ -108,7 +108,7 @@ CLIP = "(lambda l, t: (F.cross_entropy(l, t) + F.cross_entropy(l.t(), t)) / 2)({
         (  # as CLIP writes it, of features that agree: losses near zero keep their digits
             CLIP.format("x @ x.t() * 4"),
             (LOGITS,),
-            "sum(where(eq(spread(h3_2), spread(h3_1)), sub(h2, max(h2)), 0))), axis=0)",
+            "sub(h1, max(h1)), 0))), axis=0)",
         ),
         ("F.cross_entropy(x, torch.arange(x.shape[0]), reduction='none')", (LOGITS,), "axis=last) .arch(sm_80)"),
     ],
