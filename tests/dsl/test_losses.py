@@ -98,6 +98,25 @@ def test_other_mixtures_are_no_smoothed_labels(forward: str) -> None:
     assert found.kind != "crossentropy"
 
 
+CLIP = "(lambda l, t: (F.cross_entropy(l, t) + F.cross_entropy(l.t(), t)) / 2)({}, torch.arange(x.shape[0]))"
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("forward", "inputs", "said"),
+    [
+        (  # as CLIP writes it, of features that agree: losses near zero keep their digits
+            CLIP.format("x @ x.t() * 4"),
+            (LOGITS,),
+            "sub(h1, max(h1)), 0))), axis=0)",
+        ),
+        ("F.cross_entropy(x, torch.arange(x.shape[0]), reduction='none')", (LOGITS,), "axis=last) .arch(sm_80)"),
+    ],
+)
+def test_labels_on_the_diagonal_are_positions(forward: str, inputs: tuple[str, ...], said: str) -> None:
+    assert said in computes(problem(forward, inputs), "sm_80")
+
+
 def test_smoothing_is_a_share_of_labels_of_logits() -> None:
     for text in ("crossentropy(x, y, smoothing=2)", "crossentropy(x, y, logits=0, smoothing=0.1)"):
         assert [item.field for item in check(parse(text))] == ["smoothing"]

@@ -47,3 +47,14 @@ def test_positions_are_numbers_of_an_axis(forward: str, inputs: tuple[str, ...],
 def test_integers_that_float32_does_not_hold_are_left(forward: str) -> None:
     with pytest.raises(Unrecognised):
         recognise(inspect(problem(forward, ("torch.randn(n, d)",))))
+
+
+@pytest.mark.parametrize("rows", [1 << 22, 1 << 24])
+def test_positions_that_float32_does_not_hold_are_left(rows: int) -> None:
+    mask = "x.masked_fill(torch.arange(x.shape[0])[:, None] - torch.arange(x.shape[1])[None] < 3, 0.0)"
+    facts = inspect(problem(mask, ("torch.randn(n, d)",), sizes=(rows, 32)))
+    if rows < 1 << 24:
+        assert recognise(facts).kind == "elementwise"
+    else:
+        with pytest.raises(Unrecognised):
+            recognise(facts)

@@ -14,7 +14,13 @@ from workbench.proposers.ladders import Context, ladder
 
 def expected(x: torch.Tensor, *, op: str = "sum", axis: int = -1, exclusive: int = 0, reverse: int = 0) -> torch.Tensor:
     x = x.double().flip(axis) if reverse else x.double()
-    whole = {"sum": lambda: x.cumsum(axis), "prod": lambda: x.cumprod(axis), "max": lambda: x.cummax(axis).values}[op]()
+    whole = {
+        "sum": lambda: x.cumsum(axis),
+        "prod": lambda: x.cumprod(axis),
+        "max": lambda: x.cummax(axis).values,
+        "min": lambda: x.cummin(axis).values,
+        "logsumexp": lambda: x.logcumsumexp(axis),
+    }[op]()
     if exclusive:
         first = torch.full_like(x.narrow(axis, 0, 1), {"sum": 0.0, "prod": 1.0, "max": -torch.inf}[op])
         whole = torch.cat((first, whole if exclusive == 2 else whole.narrow(axis, 0, x.shape[axis] - 1)), axis)
@@ -48,6 +54,18 @@ def test_against_torch(schedule: str, options: dict[str, Any]) -> None:
     )  # several tiles of a row; rows that start anywhere
     x = 1 + x / 100 if options.get("op") == "prod" else x
     torch.testing.assert_close(run_on(text, (x,), ("x",)).double(), expected(x, **options), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", ["min", "logsumexp"])
+@pytest.mark.parametrize("settings", ["axis=0) .threads(32)", "axis=last) .threads(32) .per_thread(8)"])
+def test_minima_and_exponentials(op: str, settings: str) -> None:
+    """Rows of -inf, inf and NaN too: equal infinities have no difference, and NaN stays."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 300) * 30
+    x[:2, :200], x[2, 100], x[3, 200] = -torch.inf, torch.inf, torch.nan
+    got = run_on(f"scan(x, op={op}, {settings}", (x,), ("x",)).double()
+    wanted = expected(x, op=op, axis=0 if "axis=0" in settings else -1)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.slow

@@ -53,6 +53,8 @@ PER_ELEMENT = {
 PER_COMPLEX_ELEMENT = {"mul": 6, "square": 6, "div": 11, "reciprocal": 6, "abs": 4, "addcmul": 8, "lerp": 10}
 COMPLEX_PART, COMPLEX_PRODUCT = 2, 4  # of each other operation; of a product's multiply-add, times those of a real one
 GELU_TANH = 9  # cube 2, scale, add, scale, tanh, add, multiply, halve
+DIFFERENCES, PER_DIFFERENCE = "_cdist_forward", 3  # torch.cdist: subtract, multiply-add; or subtract, abs, add
+DISTANCES = "_euclidean_dist"  # torch.cdist of more than 25 rows: a product of matrices
 MATRIX_VECTOR = ("mv", "addmv", "dot", "vdot")
 # operations whose results sum the elements of their first argument
 SUMS = (
@@ -160,6 +162,8 @@ def _product_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str,
     name, times = operation_name(func), COMPLEX_PRODUCT if _is_complex(args) else 1
     if name in MATRIX_VECTOR:
         return times * (2 * _largest_numel(args) + (_largest_numel([out]) if name == "addmv" else 0))
+    if name == DISTANCES:
+        return 2 * _count_pairs(args, out)
     packet = func.overloadpacket
     if name == "_scaled_dot_product_flash_attention_for_cpu":  # counts as the flash form does
         packet = torch.ops.aten._scaled_dot_product_flash_attention
@@ -170,6 +174,11 @@ def _product_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str,
         _largest_numel([out]) if name in ("addmm", "baddbmm") or (name == "convolution" and args[2] is not None) else 0
     )
     return times * int(formula(*args, **kwargs, out_val=out)) + (COMPLEX_PART if times > 1 else 1) * bias
+
+
+def _count_pairs(args: tuple[object, ...], out: object) -> int:
+    """Pairs of elements that distances between rows are made of."""
+    return _largest_numel([out]) * int(args[0].shape[-1])  # type: ignore[attr-defined]
 
 
 def _pointwise_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], out: object) -> int:
@@ -183,6 +192,8 @@ def _pointwise_flops(func: OpOverload, args: tuple[object, ...], kwargs: dict[st
         return 0
     if name.startswith("nll_loss"):
         return _largest_numel(args[1:2])  # one addition per target
+    if name == DIFFERENCES:
+        return PER_DIFFERENCE * _count_pairs(args, out)
     if is_complex:
         return PER_COMPLEX_ELEMENT.get(name, COMPLEX_PART) * _largest_numel([out, args])
     rate = GELU_TANH if name == "gelu" and kwargs.get("approximate") == "tanh" else PER_ELEMENT.get(name, 1)
@@ -322,6 +333,8 @@ def summed_terms(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, o
     if products is not None:
         return products // max(2 * _largest_numel([out]), 1)
     name = operation_name(func)
+    if name == DIFFERENCES:
+        return _count_pairs(args, out) // max(_largest_numel([out]), 1)
     if name in SUMS_ALONG_AN_AXIS and isinstance(args[0], torch.Tensor):
         return args[0].shape[args[1]] if args[0].dim() else 1
     if name.startswith("nll_loss"):

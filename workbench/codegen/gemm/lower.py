@@ -45,8 +45,9 @@ def config_of(stage: Stage) -> Epilogue:
     chain = chain_of(stage)
     common = _Epilogue(epilogue=epilogue_hook(chain.calls), reads=chain.reads, result=chain.cast or "")
     tile, mma = setting(stage, "tile"), setting(stage, "mma")
+    metric = str(dict(stage.operation.named).get("metric", "inner"))
     if mma is None and not isinstance(tile, tuple):
-        return NaiveConfig(**common)
+        return NaiveConfig(metric=metric, **common)
     m, n, k = tile if isinstance(tile, tuple) else (64, 64, 32)
     if mma is not None and number(stage, "stages", 1) > 1:
         stages = number(stage, "stages", 1)
@@ -60,6 +61,7 @@ def config_of(stage: Stage) -> Epilogue:
     thread = setting(stage, "thread_tile", (1, 1))
     per_m, per_n = thread if isinstance(thread, tuple) else (1, 1)
     return TiledConfig(
+        metric=metric,
         tile_m=m,
         tile_n=n,
         tile_k=k,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.codegen.expression_writer import call_text, expression, function_text
 from workbench.codegen.launch import Hook
-from workbench.kernels.rows.config import Level, Prepared, Result, Slot
+from workbench.kernels.rows.config import Level, Prologue, Result, Slot
 from workbench.language.expressions.expressions import leaves
 from workbench.language.expressions.reduction_passes import Plan, arguments, named_calls, per_row, without_reductions
 from workbench.language.expressions.reductions import ARGS, Reduction
@@ -131,16 +131,16 @@ def make_result(found: Plan, depth: int) -> Result:
     )
 
 
-def make_prepared(found: Plan, part: object) -> Prepared:
-    """Return what is kept of the tensors of a plan, a part of its expression."""
+def make_prologue(found: Plan, part: object) -> Prologue:
+    """Return the prologue of a plan: a part of its expression, which is kept in place of the tensors."""
     tensors = (*found.plain, *found.spread)
     text = expression(part, {name: parameter(name) for name in tensors})
-    source = function_text("prepare", tuple(map(parameter, tensors)), [f"return {text}"])
-    return Prepared(
-        name="prepared",
+    source = function_text("prologue", tuple(map(parameter, tensors)), [f"return {text}"])
+    return Prologue(
+        name="prologue",
         inputs=tuple(range(len(found.plain))),
         repeated=tuple(range(len(found.spread))),
-        expression=Hook(name="prepare", source=source),
+        expression=Hook(name="prologue", source=source),
     )
 
 

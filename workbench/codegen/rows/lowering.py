@@ -6,14 +6,14 @@ import dataclasses
 
 from workbench.codegen.guards import called, reads_integers
 from workbench.codegen.launch import Launch
-from workbench.codegen.rows.hooks import make_levels, make_online_level, make_prepared, make_result
+from workbench.codegen.rows.hooks import make_levels, make_online_level, make_prologue, make_result
 from workbench.kernels.rows.config import BulkConfig, Level, LossConfig, RowConfig, Slot
 from workbench.language.expressions import axes
 from workbench.language.expressions.lowering import expansion, needs_rowwise
 from workbench.language.expressions.reduction_passes import (
     Plan,
     compensate_variances,
-    find_prepared,
+    find_prologue,
     plan,
     replace_part,
 )
@@ -62,7 +62,7 @@ def lower_expression(value: object, stage: Stage, binding: Binding) -> Launch:
     passes = found if part is None else plan(replace_part(found.value, part, _free_name("element", operands)))
     cfg = dataclasses.replace(
         make_config(passes, stage, axis=named.get("axis", "last"), keepdim=bool(named.get("keepdim", 0))),
-        prepared=None if part is None else make_prepared(found, part),
+        prologue=None if part is None else make_prologue(found, part),
         reads_integers=reads_integers((*found.plain, *found.spread), binding),
     )
     if setting(stage, "through") is not None:
@@ -80,7 +80,7 @@ def _find_kept(found: Plan, stage: Stage) -> Call | None:
     """The part of an expression of which rows in registers are kept, in place of its tensors."""
     axis = axes.view(dict(stage.operation.named).get("axis", "last"))
     is_kept = setting(stage, "kept") is not None and not axis.strided and not axis.segments
-    return find_prepared(found.value) if is_kept and not is_matrix(stage) else None
+    return find_prologue(found.value) if is_kept and not is_matrix(stage) else None
 
 
 def _free_name(name: str, taken: tuple[str, ...]) -> str:

@@ -104,7 +104,7 @@ def copy_k_tile(
 
 @cute.jit
 def round_fragment(tCsS: cute.Tensor, tCrS: cute.Tensor, k_block: cutlass.Constexpr, stage: cutlass.Int32):
-    """Load one k block of a float32 fragment from shared memory, rounded to tf32."""
+    """Load one k block of a float32 fragment from shared memory as TF32; no cvt is emitted, so its low bits stay."""
     for e in cutlass.range_constexpr(cute.size(tCrS, mode=[0])):
         for i in cutlass.range_constexpr(cute.size(tCrS, mode=[1])):
             tCrS[e, i, k_block] = tCsS[e, i, k_block, stage].to(cutlass.TFloat32)

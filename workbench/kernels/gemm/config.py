@@ -28,6 +28,7 @@ class NaiveConfig(Epilogue):
 
     CONSTANTS: ClassVar[dict[str, str]] = {"tile_m": "rows of an output tile", "tile_n": "columns of an output tile"}
     kind: str = "naive"
+    metric: str = "inner"  # what is combined along k: see `simt.accumulate`
     tile_m: int = 8
     tile_n: int = 32
 
@@ -51,6 +52,7 @@ class TiledConfig(Epilogue):
         "threads": "threads of a CTA",
     }
     kind: str = "tiled"
+    metric: str = "inner"  # what is combined along k: see `simt.accumulate`
     tile_m: int
     tile_n: int
     tile_k: int
@@ -126,7 +128,7 @@ class Sm80Config(Epilogue):
 
     @property
     def stored(self) -> str:
-        """Element type in memory. For tf32 that is f32, which the kernel rounds before mma.sync."""
+        """Element type in memory. For tf32 that is f32, which mma.sync reads as it is."""
         return "f32" if self.element == "tf32" else self.element
 
 

@@ -1,4 +1,4 @@
-"""Matrix products on CUDA cores: one output per thread, or shared-memory tiles with several outputs per thread.
+"""Matrix products and distances on CUDA cores: one output per thread, or shared-memory tiles with several per thread.
 
 Operands are a (batch, m, k), b (batch, k, n) and d (batch, m, n), with any strides.
 """
@@ -17,6 +17,17 @@ def tile_coord(cfg: Static, m, n):
     bidx, _, _ = cute.arch.block_idx()
     tiles_n, tiles_m = (n + cfg.tile_n - 1) // cfg.tile_n, (m + cfg.tile_m - 1) // cfg.tile_m
     return bidx % tiles_n, bidx // tiles_n % tiles_m, bidx // tiles_n // tiles_m
+
+
+def accumulate(cfg: Static, total, a, b):
+    """Add an element of k to a distance of a row of a and a column of b: l2 (squared), l1, or linf, the largest."""
+    away = a - b
+    if cfg.metric == "l2":
+        return total + away * away
+    size = cute.arch.fmax(away, -away, nan=True)  # |a - b|
+    if cfg.metric == "l1":
+        return total + size
+    return cute.arch.fmax(total, size)  # without NaN, as torch.cdist
 
 
 @cute.kernel
@@ -39,7 +50,11 @@ def naive_kernel(
         if column < n:
             total = cutlass.Float32(0.0)
             for i in range(k):
-                total += mA[batch, row, i].to(cutlass.Float32) * mB[batch, i, column].to(cutlass.Float32)
+                if cutlass.const_expr(cfg.metric == "inner"):
+                    total += mA[batch, row, i].to(cutlass.Float32) * mB[batch, i, column].to(cutlass.Float32)
+                else:
+                    a, b = mA[batch, row, i].to(cutlass.Float32), mB[batch, i, column].to(cutlass.Float32)
+                    total = accumulate(cfg, total, a, b)
             if cutlass.const_expr(cfg.epilogue is not None):
                 total = cfg.epilogue(total, operands, batch, row, column)
             mD[batch, row, column] = total.to(mD.element_type)
@@ -105,7 +120,11 @@ def tiled_kernel(
             for p in cutlass.range_constexpr(cfg.per_m):
                 a = sA[thread_m + p * (cfg.tile_m // cfg.per_m), inner]
                 for q in cutlass.range_constexpr(cfg.per_n):
-                    tCrC[p, q] += a * sB[thread_n + q * cfg.threads_n, inner]
+                    if cutlass.const_expr(cfg.metric == "inner"):
+                        tCrC[p, q] += a * sB[thread_n + q * cfg.threads_n, inner]
+                    else:
+                        b = sB[thread_n + q * cfg.threads_n, inner]
+                        tCrC[p, q] = accumulate(cfg, tCrC[p, q], a, b)
         cute.arch.sync_threads()
     for p in cutlass.range_constexpr(cfg.per_m):
         for q in cutlass.range_constexpr(cfg.per_n):

@@ -108,7 +108,7 @@ def ldmatrix_atom(cfg: Static, along_k):
 
 @cute.jit
 def round_to_tf32(tCsX, tCrX, step, stage):
-    """Load one k step of a float32 fragment from shared memory, rounded to tf32."""
+    """Load one k step of a float32 fragment from shared memory as TF32; no cvt is emitted, so its low bits stay."""
     for e in cutlass.range_constexpr(cute.size(tCrX, mode=[0])):
         for i in cutlass.range_constexpr(cute.size(tCrX, mode=[1])):
             tCrX[e, i, step] = tCsX[e, i, step, stage].to(cutlass.TFloat32)

@@ -57,8 +57,8 @@ class Result(Pass):
 
 
 @record
-class Prepared(Pass):
-    """What is kept of a row in place of its tensors, of which all passes read nothing else."""
+class Prologue(Pass):
+    """A prologue: what is computed of the elements of a row as they are loaded, and kept in place of them."""
 
     expression: object  # hook: elements of all tensors -> what is kept
 
@@ -97,7 +97,7 @@ class RowConfig:
     vector: int = 1
     unroll: int = 1
     is_kept: bool = False
-    prepared: Prepared | None = None  # of a row that is kept; passes then read this one tensor
+    prologue: Prologue | None = None  # of a row that is kept; passes then read this one tensor
     cluster: int = 1
     split: int = 1
     parts: int = 1

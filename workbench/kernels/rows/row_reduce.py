@@ -7,7 +7,7 @@ from cutlass import cute
 from workbench.kernels.broadcast import hold_element
 from workbench.kernels.rows.block_reduce import all_reduce, all_reduce_online
 from workbench.kernels.rows.passes import reduce_level, write_result
-from workbench.kernels.rows.vectors import as_vectors, load_vectors, prepare_vectors
+from workbench.kernels.rows.vectors import apply_prologue, as_vectors, load_vectors
 from workbench.kernels.static import Many, Static, dtype
 
 
@@ -75,12 +75,12 @@ def row_kernel(
         kept = ()
         if cutlass.const_expr(cfg.is_kept):  # the thread's vectors of the row stay in registers
             kept = load_vectors(cfg, (), inputs, (), (), lane, vectors, start, width, turns, ())
-            if cutlass.const_expr(cfg.prepared is not None):
+            if cutlass.const_expr(cfg.prologue is not None):
                 others = load_vectors(
-                    cfg, cfg.prepared.repeated, (), repeated, held, lane, vectors, start, width, turns, ways
+                    cfg, cfg.prologue.repeated, (), repeated, held, lane, vectors, start, width, turns, ways
                 )
-                prepared = prepare_vectors(cfg, (*kept, *others), lane, vectors, width, turns)
-                kept = (prepared,)  # type: ignore[assignment]
+                prologue = apply_prologue(cfg, (*kept, *others), lane, vectors, width, turns)
+                kept = (prologue,)  # type: ignore[assignment]
         values = reduce_row(
             cfg, inputs, repeated, held, kept, memory, start, lane, columns, vectors, tidx, width, turns, ways
         )

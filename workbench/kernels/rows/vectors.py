@@ -70,14 +70,14 @@ def load_vectors(
 
 
 @cute.jit
-def prepare_vectors(cfg: Static, fragments: Many, first, end, width: cutlass.Constexpr, turns: cutlass.Constexpr):
+def apply_prologue(cfg: Static, fragments: Many, first, end, width: cutlass.Constexpr, turns: cutlass.Constexpr):
     """Return what passes over a row in registers read of the loaded vectors."""
     result = cute.make_rmem_tensor(cute.make_layout((width, turns)), cutlass.Float32)
     for turn in cutlass.range_constexpr(turns):
         if first + turn * cfg.step < end:
             for e in cutlass.range_constexpr(width):
                 elements = tuple(fragment[e, turn].to(cutlass.Float32) for fragment in fragments)
-                result[e, turn] = cfg.prepared.expression(*elements)
+                result[e, turn] = cfg.prologue.expression(*elements)
     return result
 
 

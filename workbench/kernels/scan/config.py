@@ -16,7 +16,7 @@ class ScanConfig:
     `value` maps the operands' elements, converted to `accumulator`, to the scanned value; None: the operand itself.
     """
 
-    op: str = "sum"  # sum, prod or max
+    op: str = "sum"  # sum, prod, max, min or logsumexp
     value: Callable[..., object] | None = None  # or a Hook, when a file is written
     accumulator: str = "f32"  # element type of the running value
     exclusive: bool = False  # exclusive scan: without the element itself
@@ -38,7 +38,7 @@ class ScanConfig:
     @property
     def identity(self) -> float | int:
         """Identity of the operator."""
-        value = {"sum": 0.0, "prod": 1.0, "max": -math.inf}[self.op]
+        value = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "logsumexp": -math.inf}[self.op]
         return int(value) if self.accumulator == "i32" else value
 
     @property

@@ -10,10 +10,21 @@ import cutlass.cute as cute
 from workbench.kernels.static import Many, Static, dtype
 
 
+def add_exponentials(a, b):
+    """Return log(exp(a) + exp(b)); of equal infinities, whose difference is NaN, it is the same infinity."""
+    largest = cute.arch.fmax(a, b, nan=True)
+    below = cutlass.select_(a == b, cutlass.Float32(0.0), cute.arch.fmin(a, b, nan=True) - largest)
+    return largest + cute.math.log1p(cute.math.exp(below, fastmath=True))
+
+
 def combine(cfg: Static, a, b):
     """Combine two values; `a` precedes `b`."""
     if cfg.op == "max":
         return cute.arch.fmax(a, b, nan=True)
+    if cfg.op == "min":
+        return cute.arch.fmin(a, b, nan=True)
+    if cfg.op == "logsumexp":
+        return add_exponentials(a, b)
     return a * b if cfg.op == "prod" else a + b
 
 

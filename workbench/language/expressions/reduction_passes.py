@@ -105,7 +105,7 @@ def _has_reduction(node: object) -> bool:
     return is_reduction(node) or (isinstance(node, Call) and any(_has_reduction(part) for part in node.positional))
 
 
-def find_prepared(value: object) -> Call | None:
+def find_prologue(value: object) -> Call | None:
     """What all of an expression reads of the elements of a row, if that is one call which reads a broadcast tensor."""
     found = _element_parts(value)
     (part,) = found if len(found) == 1 else ("",)

@@ -1,4 +1,6 @@
-"""scan(expression): prefix sums, products and maxima along an axis; every element is read once and written once.
+"""scan(expression): prefix sums, products, maxima, minima and logarithms of sums of exponentials along an axis.
+
+Every element is read once and written once.
 
 schedule(rows): a CTA has a row, tile by tile. schedule(lookback): a CTA per tile, which learns what came before from
 the tiles before (decoupled look-back, Merrill and Garland, 2016), for few long rows; in float32 the last bits may then
@@ -20,7 +22,7 @@ from workbench.language.operation import (
     reject_settings,
 )
 
-OPS = ("sum", "prod", "max")
+OPS = ("sum", "prod", "max", "min", "logsumexp")
 
 
 def check(stage: Stage) -> list[Rejection]:
@@ -76,7 +78,7 @@ ARGUMENTS = (
     flag("reverse", "whether it starts at the end"),
 )
 ABOUT = (
-    "scan(expression, op=sum|prod|max, axis=last|number, exclusive=0|1|2, reverse=0|1) of tensors of one shape; "
-    "exclusive=2 appends the total"
+    "scan(expression, op=sum|prod|max|min|logsumexp, axis=last|number, exclusive=0|1|2, reverse=0|1) "
+    "of tensors of one shape; exclusive=2 appends the total"
 )
 OPERATIONS = (Operation(name="scan", about=ABOUT, settings=SETTINGS, check=check, arguments=ARGUMENTS),)

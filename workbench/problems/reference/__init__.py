@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.problems import loading
 from workbench.problems.counting import TermCount, UncompiledMode, operation_name
+from workbench.problems.reference import distances
 from workbench.problems.reference.disturbed import DisturbedResults
 from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
 from workbench.problems.reference.eight_bits import SCALED_PRODUCT, BeforeRounding, is_eight_bits, scale_product
@@ -87,20 +88,28 @@ class Tf32Products(UncompiledMode):
         if at is not None:
             self.products += 1
             args = (*args[:at], self.first(args[at]), self.second(args[at + 1]), *args[at + 2 :])
+        if distances.may_multiply(func, args):
+            self.products += 1
+            return distances.multiply(args, lambda x, y: self.first(x) @ self.second(y))  # type: ignore[operator]
         return func(*args, **(kwargs or {}))
 
 
 class EpsWatch(UncompiledMode):
-    """`eps` is the largest eps of the floating-point results so far; 0 without any."""
+    """`eps` is the largest eps of the floating-point results so far; 0 without any.
+
+    `has_distances`: whether torch.cdist ran, with arguments by which it multiplies if there are many rows.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.eps = 0.0
+        self.has_distances = False
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         result = func(*args, **(kwargs or {}))
+        self.has_distances |= distances.may_multiply(func, args)
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_eight_bits(leaf):
                 self.eps = max(self.eps, torch.finfo(leaf.dtype).eps)
@@ -173,7 +182,9 @@ def run_reference(
 
     TF32 is emulated on every device: cuBLAS does not use it for all shapes. A kernel may truncate each factor of its
     products or round it, and the errors of a few elements by one way say little of those by another. So all four ways
-    are tried, and what is furthest from the exact result is kept. With `disturb`, so are runs with other rounding.
+    are tried, and what is furthest from the exact result is kept. Euclidean distances are also taken from products
+    where torch.cdist, of few rows, takes differences: a kernel may do at all sizes what torch does at large ones. With
+    `disturb`, so are runs with other rounding.
     """
     with torch.no_grad(), _forbid_tf32():
         loading.seed_generators(seed)
@@ -187,6 +198,7 @@ def run_reference(
         ways: list[UncompiledMode] = list(map(DisturbedResults, range(DISTURBANCES if disturb else 0)))
         if eager is not None and products.products and sum(value.numel() for value in eager) <= FEW:
             ways += [Tf32Products(*one) for one in OTHER_WAYS]
+        ways += [distances.MultipliedDistances()] if watched.has_distances and precision == "fp32" else []
         others = [] if eager is None else [_run_eager_in(way, model, inputs, seed) or eager for way in ways]
         drawn = record.drawn if eager is not None else []
         narrow = loading.DTYPES.get(precision, torch.float32)

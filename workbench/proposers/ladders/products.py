@@ -20,6 +20,9 @@ def gemm_rungs(context: Context) -> tuple[Rung, ...]:
     Hopper's kernels fuse a reduction at the end of the epilogue. Elsewhere the reduction is a stage of its own.
     """
     found = context.found
+    if found.operation.named:  # distances, which tensor cores do not compute
+        rungs = (*_simple_rungs(), *_register_rungs())
+        return rungs[::-1] if context.arch == "sm_90a" else rungs
     if not any(call.name in REDUCTIONS for call in found.epilogues):
         return (*_hopper_rungs(context, found), *_ladder(context.precision))
     apart = () if found.unfused is None else (*_hopper_rungs(context, found.unfused)[:2], *_ladder(context.precision))

@@ -187,7 +187,7 @@ def _column_rungs(context: Context, lay: rows_hopper.RowLayout | None) -> tuple[
     if context.found.operation.name in BATCH_NORMS:
         return tuple(
             Rung(settings=settings, title=title, reason=reason, need="parallel" if n else "")
-            for n, (settings, title, reason) in enumerate(rows_hopper.part_columns(lay, wide))
+            for n, (settings, title, reason) in enumerate(rows_hopper.split_columns(lay, wide))
         )
     return (
         Rung(

@@ -140,7 +140,7 @@ def hopper_rungs(context: Context) -> tuple[Rung, ...]:
         return ()
     places = dict(context.found.operation.named).get("op") in ("argmax", "argmin")
     chosen = (
-        part_columns(found, context.wide)
+        split_columns(found, context.wide)
         if found.strided and context.found.kind in BATCH_NORMS
         else _strided_choices(found, context.wide, 8 if places else 4)
         if found.strided
@@ -292,7 +292,7 @@ def _strided_choices(found: RowLayout, wide: int, most: int) -> list[Choice]:
     made: list[Choice] = []
     if found.walks > 1:
         made = _kept_columns(found, width, split, vector)
-        made += part_columns(found, wide)[:1] if not made and found.whole and lanes * 8 < wanted else []
+        made += split_columns(found, wide)[:1] if not made and found.whole and lanes * 8 < wanted else []
     elif lanes * 16 < wanted and found.rows >= 4096:
         parts = max(min(wanted // max(lanes, 1) // 4, found.rows // 64), 2)
         settings = (put("split", 4), vector, put("unroll", 4), put("parts", parts))
@@ -308,7 +308,7 @@ def _strided_choices(found: RowLayout, wide: int, most: int) -> list[Choice]:
     return made
 
 
-def part_columns(found: RowLayout | None, wide: int) -> list[Choice]:
+def split_columns(found: RowLayout | None, wide: int) -> list[Choice]:
     """Columns in parts, so that the whole device reads and writes: two waves of CTAs with as many threads as fit."""
     width = wide if found is None or found.run % wide == 0 else 1
     ctas = found.batches * math.ceil(found.columns / (32 * width)) if found is not None else SMS

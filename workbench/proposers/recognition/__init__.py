@@ -13,8 +13,9 @@ import dataclasses
 from workbench.language import Call
 from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
-from workbench.proposers.recognition.forms import draws
+from workbench.proposers.recognition.forms import distances, draws
 from workbench.proposers.recognition.forms.class_axis import move_classes_last
+from workbench.proposers.recognition.forms.diagonal_labels import write_labels
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.means import divide_by_counts
@@ -104,7 +105,7 @@ def recognise(facts: Facts) -> Computation:
 
 def _recognise_forms(facts: Facts) -> Computation:
     """The computation of one of the forms in which a graph can be written."""
-    if (reason := why_not(facts) or draws.why_not(facts.graph)) is not None:
+    if (reason := why_not(facts) or draws.why_not(facts.graph) or distances.why_not(facts.graph)) is not None:
         raise Unrecognised(reason)
     if len(facts.graph) > MOST_OPERATIONS:  # matchers follow a graph by recursion
         raise Unrecognised(f"the planner has no kernel for a module of {len(facts.graph)} operations; {YOURSELF}")
@@ -113,7 +114,7 @@ def _recognise_forms(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    facts = move_classes_last(split_gates(facts))
+    facts = distances.write_distances(write_labels(move_classes_last(split_gates(facts))))
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
     for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *divide_by_counts(named)):

@@ -86,13 +86,16 @@ class Builder(Tensors):
             return self.draw(op, frame)
         if plain_name(op) == "unsqueeze" and op.operands[1] == "0":  # broadcasting aligns the last axes
             return self.element(op.operands[0], frame)
-        placed = self.by_place(op, frame)
+        placed = self.position_expression(op, frame)
         return placed if placed is not None else self.scalar(op, frame)
 
-    def by_place(self, op: Operation, frame: IterationSpace) -> object | None:
+    def position_expression(self, op: Operation, frame: IterationSpace) -> object | None:
         """What depends on where an element is: positions along an axis, triu and tril; None for other operations."""
         if (arange := find_positions(op, self.by_name)) is not None:
-            return write_positions(op, arange, len(frame.shape), lambda axis: self.index(self.whole_of(frame), axis))
+            count = max(self.full_shape(op))
+            return write_positions(
+                op, arange, len(frame.shape), count, lambda axis: self.index(self.find_full_shape_tensor(frame), axis)
+            )
         if plain_name(op) in ("triu", "tril"):
             return self.triangle(op, self.element(op.operands[0], frame), frame)
         return None

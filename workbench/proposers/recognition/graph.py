@@ -12,6 +12,7 @@ from workbench.language import Call, Stage
 from workbench.records import Facts, Operation, record
 
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
+DISTANCES = "distances"  # of the rows of a tensor and the columns of another; the keyword metric says which
 YOURSELF = "write one yourself: %%cutegen edit in a notebook, or a file and cutegen test"
 TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
 TORCH_FUNCTIONS = {  # ATen's names that nobody writes -> torch's function of the same arguments

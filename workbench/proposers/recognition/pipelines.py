@@ -8,12 +8,12 @@ values in between. The rest, without an anchor, is element-wise work and reducti
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 from workbench.language import Call
 from workbench.language.operations.channel_norms import STATS
 from workbench.proposers.recognition import renaming, views
+from workbench.proposers.recognition.forms.anchors import PRODUCTS, count_work, find_vector_beside
 from workbench.proposers.recognition.forms.norms import split_norms
 from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
@@ -32,7 +32,6 @@ from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]
 LOSS = "nll_loss_forward"
-PRODUCTS = ("mm", "bmm", "addmm", "mv", "_grouped_mm")
 ANCHORS = (
     *PRODUCTS,
     "convolution",
@@ -42,6 +41,9 @@ ANCHORS = (
     STATS,
     "cumsum",
     "cumprod",
+    "cummax",
+    "cummin",
+    "logcumsumexp",
     "embedding",
     "gather",
     "aggregate",
@@ -66,6 +68,7 @@ ANCHORS = (
 )
 PAIRS = ("topk", STATS)  # their kernels write a pair, of which a view takes one
 MOST = 400  # a graph with more operations is not cut
+AS_VECTOR = ".reshape(-1)"  # what `read_operand` of products writes
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
 
 
@@ -159,7 +162,7 @@ class _Cutter:
             before = next(
                 (
                     name
-                    for text in self.operands_of(anchor)
+                    for text in self.list_inputs(anchor)
                     for name in names(text)
                     if name in self.by_name
                     and name not in self.made
@@ -167,10 +170,13 @@ class _Cutter:
                 ),
                 None,
             )
+            beside = find_vector_beside(anchor, self.by_name, self.readers, self.cone)
             if before is not None:
                 self.cut_operand(self.by_name[before])
+            elif beside is not None:
+                self.cut(beside.name)
             elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
-                read = self.operands_of(anchor)
+                read = self.list_inputs(anchor)
                 seen = [op for op in cone if op.name in read and aten_name(op) in views.NAMES]
                 # a product reads a transposed matrix as it is
                 self.cut_view(min(seen, key=lambda op: aten_name(op) in TRANSPOSES, default=None))
@@ -184,7 +190,7 @@ class _Cutter:
         else:
             self.cut_view(op)
 
-    def operands_of(self, anchor: Operation) -> tuple[str, ...]:
+    def list_inputs(self, anchor: Operation) -> tuple[str, ...]:
         """What a piece with this anchor reads; a loss computes the logarithms of shares itself."""
         first, *others = anchor.operands
         shares = self.by_name.get(first)
@@ -310,10 +316,25 @@ class _Cutter:
             found = self.single(facts)
         except Unrecognised:
             return False
+        found = self.flatten_vectors(found)
         if any(text.startswith(f"{name}.") for _, text in found.operands for name in self.made.values()):
             return False  # a program names tensors between pieces; a view of one is a stage
         self.add(value, found, facts)
         return True
+
+    def flatten_vectors(self, found: Computation) -> Computation:
+        """The same piece with a stage for each (rows, 1) or (1, columns) between pieces that it reads as a vector."""
+        specs = self.specs()
+        operands = []
+        for role, text in found.operands:
+            value = next((of for of, name in self.made.items() if text == f"{name}{AS_VECTOR}"), None)
+            if value in specs:
+                call = Call(name="view", positional=("x",), named=(("flatten", (0, len(specs[value].shape) - 1)),))
+                view = Computation(kind="view", operation=call, operands=(("x", self.made[value]),))
+                self.add(f"{value}{AS_VECTOR}", view, self.facts)
+                text = self.made[f"{value}{AS_VECTOR}"]
+            operands.append((role, text))
+        return dataclasses.replace(found, operands=tuple(operands))
 
     def add(self, value: str, found: Computation, facts: Facts) -> None:
         """Add a piece, whose result is the value."""
@@ -322,7 +343,7 @@ class _Cutter:
             for n in range(len(self.made) + 1, 1000)
             if (name := f"h{n}") not in (*self.facts.forward_arguments, *self.made.values())
         )
-        self.pieces.append((name, found, facts, self.count_work(value)))
+        self.pieces.append((name, found, facts, count_work(self.cone(value), self.by_name, self.full)))
         self.made[value] = name
 
     def isolate(self, value: str) -> Facts:
@@ -369,20 +390,3 @@ class _Cutter:
         if text.startswith("["):
             return "[" + ", ".join(self.made.get(part, part) for part in names(text, numbers=True)) + "]"
         return self.made.get(text, text)
-
-    def count_work(self, value: str) -> int:
-        """Cost of a piece, to order pieces by importance. A moved element counts as 100 FLOPs of a product."""
-        total = 0
-        for op in self.cone(value):
-            sizes = [
-                self.full.get(name) or next(iter(self.by_name[name].result if name in self.by_name else ()), None)
-                for name in (op.name, *op.operands[:3])
-            ]
-            counts = [math.prod(spec.shape) if spec is not None else 0 for spec in sizes]
-            if aten_name(op) == "convolution" and (weight := sizes[2]) is not None:
-                total += 2 * max(counts[0], counts[1]) * math.prod(weight.shape[1:])
-            elif aten_name(op) in PRODUCTS and (left := sizes[-2 if aten_name(op) == "addmm" else 1]) is not None:
-                total += 2 * counts[0] * left.shape[-1]
-            else:
-                total += 100 * counts[0]
-        return total

@@ -20,6 +20,7 @@ from workbench.proposers.recognition.graph import (
 )
 from workbench.proposers.recognition.iteration_space import IterationSpace, extents_and_size, is_broadcastable
 from workbench.proposers.recognition.operands import parse_constant
+from workbench.proposers.recognition.patterns.positions import check_positions
 from workbench.proposers.recognition.types import CASTS
 from workbench.proposers.recognition.views import RESHAPES
 from workbench.records import Facts, Operation, TensorSpec
@@ -33,6 +34,7 @@ class Tensors:
 
     def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
         self.by_name = by_name
+        self.full = {spec.name: spec.shape for spec in facts.full}
         self.tensors = {spec.name: spec for spec in facts.cases[0].inputs}
         self.at_all_cases = _list_shapes([case.inputs for case in facts.cases])
         outputs = _list_shapes([case.outputs for case in facts.cases])
@@ -70,6 +72,10 @@ class Tensors:
             if parse_number(value) is not None or value in ("True", "False")
             else None
         )
+
+    def full_shape(self, op: Operation) -> tuple[int, ...]:
+        """The shape of an operation's result at full size, or at the sizes of the trace if that is not known."""
+        return self.full.get(op.name, op.result[0].shape)
 
     def dtype(self, value: str) -> str:
         """The type of a value; empty for a number."""
@@ -167,7 +173,7 @@ class Tensors:
             == sum(size != "1" for size in names(op.operands[1], numbers=True))
         )
 
-    def whole_of(self, frame: IterationSpace) -> str:
+    def find_full_shape_tensor(self, frame: IterationSpace) -> str:
         """The name in the program of a tensor of the frame's shape; one is found where the expression has read none."""
         if frame.whole is None:
             known = (value for value, (_, shape) in reversed(self.made.items()) if shape == frame.shape)
@@ -203,6 +209,7 @@ class Tensors:
         rank = len(frame.shape)
         if frame.whole is None or self.shape(op.name) not in (frame.shape, frame.shape[-2:]):
             raise Unrecognised(f"{aten_name(op)} of no tensor of its shape")
+        check_positions(op, max(self.full_shape(op)[-2:]))
         row, column = (self.index(frame.whole, axis) for axis in (rank - 2, rank - 1))
         diagonal = self.literal(op.operands[1]) if len(op.operands) > 1 else 0
         edge = call("add", row, diagonal) if diagonal else row

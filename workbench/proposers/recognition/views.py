@@ -10,6 +10,7 @@ import math
 
 from workbench.language import Call
 from workbench.language.expressions.scalars import ATEN
+from workbench.proposers.recognition.forms.rewriting import make_operation, reshape_spec
 from workbench.proposers.recognition.graph import aten_name, parse_number, plain_name
 from workbench.records import Facts, Operation, TensorSpec
 
@@ -207,7 +208,7 @@ def _move_view(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]
     ):
         return None
     shape = specs[seen[0]].shape
-    flat = dataclasses.replace(op.result[0], shape=_join_rows(shape), strides=(shape[-1], 1))
+    flat = reshape_spec(op.result[0], _join_rows(shape))
     before: list[Operation] = []
     operands: list[str] = []
     for name in op.operands:
@@ -227,5 +228,4 @@ def _move_view(op: Operation, rows: dict[str, str], specs: dict[str, TensorSpec]
 
 def _view_op(name: str, value: str, result: TensorSpec) -> Operation:
     """A view of a value with the shape of `result`."""
-    shape = f"[{', '.join(map(str, result.shape))}]"
-    return Operation(name=name, target="aten.view.default", operands=(value, shape), result=(result,))
+    return make_operation(name, "view", (value, str(list(result.shape))), result)

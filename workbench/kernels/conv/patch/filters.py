@@ -1,4 +1,6 @@
-"""Packing of filters for a convolution by patches: w in torch's layout -> fragments of mma.sync, rounded to TF32.
+"""Packing of filters for a convolution by patches: w in torch's layout -> fragments of mma.sync.
+
+They are float32, which mma.sync reads as TF32; the conversion to TF32 emits no cvt, so their low bits stay.
 
 B is (stages, tiles of filters, blocks of eight k, pairs of eight filters, lanes, 4): a lane loads what it multiplies
 for sixteen filters as one vector of 16 bytes.

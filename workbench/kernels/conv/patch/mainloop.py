@@ -86,7 +86,7 @@ def multiply_blocks(
     patch: cutlass.Constexpr,
     steps: cutlass.Constexpr,
 ):
-    """Multiply the blocks of k of one phase: gather fragments of A from the patch, rounded to TF32, and add.
+    """Multiply the blocks of k of one phase: gather fragments of A from the patch as TF32, without a cvt, and add.
 
     `first` is the place of the thread's first row in the patch.
     """

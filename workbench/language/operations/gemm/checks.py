@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.language.ir import Rejection, Stage, setting
-from workbench.language.operation import SHARED_BYTES
+from workbench.language.operation import SHARED_BYTES, reject_settings
 from workbench.language.operations import epilogue
 from workbench.language.operations.gemm import sm90
 
@@ -17,6 +17,7 @@ FEW = 128
 # them was the fastest
 WRITTEN = 4096
 MMA_TYPES = ("f16", "bf16", "tf32")
+METRICS = ("inner", "l2", "l1", "linf")
 HALVES = ("f16", "bf16")  # of 2 bytes
 STAGES = (2, 3, 4, 5)
 
@@ -25,6 +26,12 @@ Tile = tuple[int, int, int]
 
 def check(stage: Stage) -> list[Rejection]:
     """All rejections of a gemm."""
+    if dict(stage.operation.named).get("metric", "inner") != "inner":
+        found = reject_settings(
+            stage, ("schedule", "mma", "stages"), "is for products; distances are summed in float32"
+        )
+        if found:
+            return found
     if setting(stage, "schedule") is not None:
         return [*epilogue.check(stage), *sm90.check_scheduled(stage)]
     found = [*epilogue.check(stage), *sm90.check_unscheduled(stage), *_check_layout(stage)]

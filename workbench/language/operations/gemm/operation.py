@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.language.operation import ARCH, Operation, Setting, epilogue_roles
+from workbench.language.operation import ARCH, Operation, Setting, choice_argument, epilogue_roles
 from workbench.language.operations import epilogue
-from workbench.language.operations.gemm.checks import check
+from workbench.language.operations.gemm.checks import METRICS, check
 
 TILES = tuple((m, n, k) for m in (64, 128, 256) for n in (16, 32, 64, 96, 128, 192, 256) for k in (32, 64, 128))
 SETTINGS = (
@@ -25,8 +25,10 @@ SETTINGS = (
     Setting(name="launch", values=("early",), reason="whether the next kernel may start while this one ends"),
 )
 ABOUT = (
-    "gemm(a, b): a (batch, m, k) times b (batch, k, n), batch may be missing; "
-    "operands bias (n) with >> bias(), residual (m, n) with >> residual()"
+    "gemm(a, b, metric=inner|l2|l1|linf): a (batch, m, k) times b (batch, k, n), batch may be missing; "
+    "operands bias (n) with >> bias(), residual (m, n) with >> residual(); "
+    "metric l2, l1 or linf: not products but distances of a's rows and b's columns, "
+    "l2 without its root, in float32 and without tensor cores"
 )
 OPERATIONS = (
     Operation(
@@ -34,6 +36,7 @@ OPERATIONS = (
         about=ABOUT,
         settings=SETTINGS,
         check=check,
+        arguments=(choice_argument("metric", METRICS, "what is combined along k"),),
         epilogues=epilogue.NAMES,
         roles=("a", "b"),
         implied=epilogue_roles,

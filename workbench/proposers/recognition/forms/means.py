@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from workbench.proposers.recognition.forms.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.proposers.recognition.graph import plain_name
 from workbench.proposers.recognition.patterns.graphs import Idioms
 from workbench.records import Facts, Operation
@@ -15,19 +16,12 @@ def divide_by_counts(facts: Facts) -> tuple[Facts, ...]:
     """The same facts with sums over counts in both graphs; () if there are no such means."""
     idioms = Idioms(facts)
     rows = {op.name: found for op in facts.graph if (found := _find_rows(op, idioms))}
-    if not rows:
-        return ()
-    specs = {spec.name: spec for spec in facts.full}
-    made = [
-        dataclasses.replace(new.result[0], name=new.name)
-        for op in facts.graph
-        if op.name in rows and op.name in specs and rows[op.name] in specs
-        for new in _divide(op, rows[op.name], specs[op.name].shape, specs[rows[op.name]].shape)[:-1]
-    ]
-    graph = tuple(new for op in facts.graph for new in _write(op, rows, idioms))
-    at_full = Idioms(dataclasses.replace(facts, graph=facts.full_graph, cases=facts.cases[-1:]))
-    full_graph = tuple(new for op in facts.full_graph for new in _write(op, rows, at_full))
-    return (dataclasses.replace(facts, graph=graph, full_graph=full_graph, full=(*facts.full, *made)),)
+
+    def write(op: Operation, graph: Graph) -> list[Operation] | None:
+        count = graph.shape(rows[op.name]) if op.name in rows else None
+        return None if count is None else _divide(op, rows[op.name], op.result[0].shape, count)
+
+    return (rewrite(facts, write),) if rows else ()
 
 
 def _find_rows(op: Operation, idioms: Idioms) -> str:
@@ -38,24 +32,13 @@ def _find_rows(op: Operation, idioms: Idioms) -> str:
     return rows if op.operands[1] == "0" and idioms.is_vector(rows) else ""
 
 
-def _write(op: Operation, rows: dict[str, str], idioms: Idioms) -> list[Operation]:
-    """What stands for an operation in a graph."""
-    if op.name not in rows:
-        return [op]
-    return _divide(op, rows[op.name], op.result[0].shape, idioms.specs[rows[op.name]].shape)
-
-
 def _divide(op: Operation, rows: str, shape: Shape, count: Shape) -> list[Operation]:
     """A sum, the counts of its rows, and the quotient; `shape` is that of the result, `count` that of the rows."""
     zeros, _, _, src = op.operands[:4]
     wide = (shape[0], *(1 for _ in shape[1:]))
 
     def call(part: str, name: str, operands: tuple[str, ...], extents: Shape) -> Operation:
-        spec = dataclasses.replace(op.result[0], shape=extents, strides=_strides(extents))
-        target = f"aten.{name}.default"
-        return dataclasses.replace(
-            op, name=f"{op.name}_{part}", target=target, operands=operands, keywords=(), result=(spec,)
-        )
+        return make_operation(f"{op.name}_{part}", name, operands, reshape_spec(op.result[0], extents))
 
     ones = call("ones", "new_ones", (src, str(list(count))), count)
     none = call("none", "new_zeros", (src, str([shape[0]])), shape[:1])
@@ -65,11 +48,3 @@ def _divide(op: Operation, rows: str, shape: Shape, count: Shape) -> list[Operat
     sums = call("sums", "index_add", (zeros, "0", rows, src), shape)
     quotient = dataclasses.replace(op, target="aten.div.Tensor", operands=(sums.name, divisor.name), keywords=())
     return [ones, none, counts, least, divisor, sums, quotient]
-
-
-def _strides(shape: Shape) -> Shape:
-    """The strides of a contiguous tensor."""
-    found = [1]
-    for extent in shape[:0:-1]:
-        found.append(found[-1] * extent)
-    return tuple(found[::-1])

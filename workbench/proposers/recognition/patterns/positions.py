@@ -12,7 +12,8 @@ from workbench.records import Operation
 Shape = tuple[int, ...]
 VIEWS = ("unsqueeze", "view", "reshape", "_unsafe_view", "expand")
 INTEGERS = ("int32", "int64")
-EXACT_IN_FLOAT32 = ("add", "sub", "neg", "abs", "minimum", "maximum")  # of positions below 2**23
+MOST = 1 << 23  # the sum of two positions below it is exact in float32
+EXACT_IN_FLOAT32 = ("add", "sub", "neg", "abs", "minimum", "maximum")  # of such positions
 
 
 def find_positions(op: Operation, by_name: dict[str, Operation]) -> Operation | None:
@@ -25,17 +26,32 @@ def find_positions(op: Operation, by_name: dict[str, Operation]) -> Operation | 
     return found if is_vector and found is not None and found.result[0].shape == (max(shape, default=0),) else None
 
 
-def write_positions(op: Operation, arange: Operation, frame_rank: int, index: Callable[[int], object]) -> object:
-    """The numbers of an `arange` as an expression. `index` gives those of an axis of the frame, from 0."""
+def write_positions(
+    op: Operation, arange: Operation, frame_rank: int, count: int, index: Callable[[int], object]
+) -> object:
+    """The numbers of an `arange` as an expression. `index` gives those of an axis of the frame, from 0.
+
+    `count` is how many there are at full size.
+    """
     shape = op.result[0].shape
     axis = frame_rank - len(shape) + shape.index(max(shape))
     numbers = [parse_number(text) for text in arange.operands]
     first, step = (0, 1) if len(numbers) == 1 else (numbers[0], numbers[2] if len(numbers) > 2 else 1)
     if first is None or step is None or max(shape) < 2:
         raise Unrecognised("arange")
+    if arange.result[0].dtype in INTEGERS:
+        check_positions(arange, max(abs(first), abs(first + step * (count - 1))))
     made = index(axis)
     made = made if step == 1 else call("mul", made, step)
     return made if first == 0 else call("add", made, first)
+
+
+def check_positions(op: Operation, largest: float) -> None:
+    """Raise `Unrecognised` if positions are so large that float32 does not hold their sums and differences."""
+    if largest >= MOST:
+        raise Unrecognised(
+            f"{aten_name(op)} of positions up to {largest:.0f}; float32 holds sums of those below {MOST}"
+        )
 
 
 def check_integers(op: Operation) -> None:

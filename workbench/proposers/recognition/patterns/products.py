@@ -8,7 +8,14 @@ from workbench.language import Call, Program, Stage, check
 from workbench.language.expressions.lowering import log_sum
 from workbench.language.operations.epilogue import write_expression
 from workbench.proposers.recognition.epilogue_chain import EpilogueChain, find_chain, tensor_specs
-from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, operand, python_expression
+from workbench.proposers.recognition.graph import (
+    DISTANCES,
+    Computation,
+    aten_name,
+    find_producer,
+    operand,
+    python_expression,
+)
 from workbench.records import Facts, Operation
 
 REDUCTIONS = {
@@ -21,7 +28,7 @@ REDUCTIONS = {
     "logsumexp": "logsumexp",
 }
 FUSED = ("sum", "mean", "max", "min")  # reductions that a product's epilogue has
-PRODUCTS = ("mm", "bmm", "addmm", "mv")
+PRODUCTS = ("mm", "bmm", "addmm", "mv", DISTANCES)
 
 
 def match_gemm(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
@@ -104,8 +111,8 @@ def read_operand(facts: Facts, op: Operation, value: str) -> tuple[str, str] | N
 
 def _make_product(by_name: dict[str, Operation], chain: EpilogueChain) -> Computation | None:
     """The product with the chain as its epilogues. A product with one column is a matvec."""
-    op = chain.source
-    if op.keywords:
+    op, is_product = chain.source, aten_name(chain.source) != DISTANCES
+    if op.keywords and is_product:
         return None
     if aten_name(op) == "addmm" and (len(op.operands) != 3 or op.operands[0] in by_name):
         return None
@@ -127,7 +134,7 @@ def _make_product(by_name: dict[str, Operation], chain: EpilogueChain) -> Comput
     layout = tuple((name, "column") for name, (_, column) in (("a", a), ("b", b)) if column)
     return Computation(
         kind="gemm",
-        operation=Call(name="gemm", positional=("a", "b")),
+        operation=Call(name="gemm", positional=("a", "b"), named=() if is_product else op.keywords),
         operands=(("a", a[0]), ("b", b[0]), *tensors),
         epilogues=epilogues,
         layout=layout,

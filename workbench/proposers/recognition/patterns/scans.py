@@ -1,4 +1,7 @@
-"""Matches cumsum, cumprod and cummax, also reversed by two flips, exclusive, or of a product of two tensors."""
+"""Matches cumsum, cumprod, cummax, cummin and logcumsumexp.
+
+Also reversed by two flips, exclusive, or of a product of two tensors.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from workbench.language import Call
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
 from workbench.records import Facts, Operation, TensorSpec
 
-SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max"}
+SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min", "logcumsumexp": "logsumexp"}
 FLOATS = ("float32", "float16", "bfloat16")
 IDENTITY = {"sum": 0.0, "prod": 1.0}  # the identity element of each scan
 
