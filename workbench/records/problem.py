@@ -159,6 +159,15 @@ class GivenNumber:
 
 
 @record
+class MadeTensor:
+    """A tensor that forward makes of sizes alone: torch.arange(x.shape[0])."""
+
+    name: str  # of the value in `graph`
+    expression: str  # in forward
+    extents: tuple[str, ...]  # its shape in forward: "4", "x.shape[1]"
+
+
+@record
 class Facts:
     """Facts about a problem, determined by a trusted worker without any candidate."""
 
@@ -187,6 +196,9 @@ class Facts:
     given: tuple[GivenNumber, ...] = field(default=(), metadata=LATER)
     # numbers of the text beyond which no case for the emulator goes: "the constant 4096 in line 7 was never reached"
     unreached: tuple[str, ...] = field(default=(), metadata=LATER)
+    made: tuple[MadeTensor, ...] = field(default=(), metadata=LATER)
+    # whole numbers of `graph` that are extents of inputs there by chance: they are the same at other sizes
+    constants: tuple[int, ...] = field(default=(), metadata=LATER)
 
     @property
     def result_titles(self) -> tuple[str, ...]:

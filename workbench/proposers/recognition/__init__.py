@@ -17,6 +17,7 @@ from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.class_axis import move_classes_last
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
+from workbench.proposers.recognition.forms.made import name_made
 from workbench.proposers.recognition.forms.means import divide_by_counts
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
@@ -114,7 +115,9 @@ def _recognise_forms(facts: Facts) -> Computation:
     facts = move_classes_last(split_gates(facts))
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
-    for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *divide_by_counts(named)):
+    made = name_made(named)
+    forms = [*divide_by_counts(named), *([made, drop_copies(made)] if made != named else [])]
+    for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *forms):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)
     return _recognise_at_all_sizes(drop_copies(named))
