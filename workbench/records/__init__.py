@@ -28,6 +28,7 @@ from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, R
 from workbench.records.problem import (
     LONGEST_VALUE,
     NOTHING,
+    SCALE,
     Case,
     Degeneracy,
     Facts,
@@ -57,6 +58,7 @@ __all__ = [
     "LONGEST_VALUE",
     "NOTHING",
     "NO_ROOM",
+    "SCALE",
     "Advice",
     "Ask",
     "Bottleneck",

@@ -158,11 +158,15 @@ class GivenNumber:
     follows: bool = False  # whether it is an extent of an input, with which it varies
 
 
+SCALE = "_scale"  # ends the name of an attention's default factor of its scores
+
+
 @record
 class MadeTensor:
-    """A tensor that forward makes of sizes alone: torch.arange(x.shape[0])."""
+    """A tensor that forward makes of sizes alone: torch.arange(x.shape[0]); or a factor made of one."""
 
-    name: str  # of the value in `graph`
+    name: str  # of the value in `graph`, or of an attention in it and SCALE
+    dtype: str
     expression: str  # in forward
     extents: tuple[str, ...]  # its shape in forward: "4", "x.shape[1]"
 

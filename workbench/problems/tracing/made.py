@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from workbench.problems.tracing.uses import Slot, list_slots
 from workbench.problems.tracing.whole import drop_reservations, trace_at
-from workbench.records import Case, MadeTensor, Operation, Problem
+from workbench.records import SCALE, Case, MadeTensor, Operation, Problem
 
 Graph = tuple[Operation, ...]
 Traced = tuple[dict[str, Operation], dict[str, int]]  # a graph by its names, the inputs' extents by their expressions
 SOURCES = ("arange", "ones")
+ATTENTION = "_scaled_dot_product"  # how the names of attention's calls begin
 TRIANGLES = ("tril", "triu")
 CALCULATIONS = frozenset(
     (
@@ -44,7 +45,8 @@ def find_of_sizes(problem: Problem, whole: Case, full: Graph, cases: Sequence[Ca
     own = [(small, cases[0]), (full, whole)]
     calls = [(op.name, op.target) for op in small]
     if [(op.name, op.target) for op in full] != calls or not (
-        any(_name(op) in SOURCES for op in small) or _list_doubtful(small, _list_extents(cases[0]))
+        any(_name(op) in SOURCES or _has_own_scale(op) for op in small)
+        or _list_doubtful(small, _list_extents(cases[0]))
     ):
         return OfSizes()
     traced = _pair([*own, *((trace_at(problem, case.settings).graph, case) for case in cases[1:])], calls)
@@ -96,6 +98,8 @@ def _list_extents(case: Case) -> dict[str, int]:
 def _describe(name: str, traced: Sequence[Traced], device: str) -> MadeTensor | None:
     """The tensor of that name; None if it is made of something else."""
     op = traced[0][0][name]
+    if _has_own_scale(op):
+        return _describe_scale(op, traced, device)
     if _name(op) == "arange":
         source, numbers = op, _express_all([graph[name].operands for graph, _ in traced], traced)
     else:
@@ -111,7 +115,23 @@ def _describe(name: str, traced: Sequence[Traced], device: str) -> MadeTensor | 
         text = f"torch.arange({', '.join(numbers)}, {more})"
     else:
         text = f"torch.ones(({', '.join(extents)}), {more}).{_name(op)}({', '.join(numbers)})"
-    return MadeTensor(name=name, expression=text, extents=extents)
+    return MadeTensor(name=name, dtype=source.result[0].dtype, expression=text, extents=extents)
+
+
+def _has_own_scale(op: Operation) -> bool:
+    """Whether it is an attention with a mask that multiplies its scores by 1 / sqrt(head dimension)."""
+    more = dict(op.keywords)
+    return _name(op).startswith(ATTENTION) and more.get("attn_mask", "None") != "None" and "scale" not in more
+
+
+def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> MadeTensor | None:
+    """The factor of an attention's scores, if it is another at other sizes."""
+    dims = tuple(str(graph[op.name].result[0].shape[-1]) for graph, _ in traced)
+    dim = _express(dims, [extents for _, extents in traced]) if len({*dims}) > 1 else None
+    if dim is None or "+" in dim:
+        return None
+    text = f"torch.full((), {dim} ** -0.5, dtype=torch.float32, device={device}.device)"
+    return MadeTensor(name=op.name + SCALE, dtype="float32", expression=text, extents=())
 
 
 def _express_all(rows: Sequence[tuple[str, ...]], traced: Sequence[Traced]) -> tuple[str, ...] | None:

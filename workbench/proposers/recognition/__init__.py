@@ -18,6 +18,7 @@ from workbench.proposers.recognition.forms.class_axis import move_classes_last
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.made import name_made
+from workbench.proposers.recognition.forms.masked_attention import split_masked
 from workbench.proposers.recognition.forms.means import divide_by_counts
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
@@ -116,7 +117,9 @@ def _recognise_forms(facts: Facts) -> Computation:
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
     made = name_made(named)
-    forms = [*divide_by_counts(named), *([made, drop_copies(made)] if made != named else [])]
+    apart = split_masked(made)
+    more = [form for form in (made, apart) if form not in (named, made if form is apart else None)]
+    forms = [*divide_by_counts(named), *(one for form in more for one in (form, drop_copies(form)))]
     for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *forms):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)

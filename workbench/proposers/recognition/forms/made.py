@@ -9,7 +9,7 @@ import dataclasses
 import re
 
 from workbench.proposers.recognition.graph import aten_name, names
-from workbench.records import Case, Facts, MadeTensor, Operation, TensorSpec
+from workbench.records import SCALE, Case, Facts, MadeTensor, Operation, TensorSpec
 
 EXTENT = re.compile(r"(\w+)\.shape\[(\d+)\]")
 SOURCES = ("ones",)  # calls that nothing reads any more
@@ -17,8 +17,8 @@ SOURCES = ("ones",)  # calls that nothing reads any more
 
 def name_made(facts: Facts) -> Facts:
     """The same facts with such tensors as arguments of forward; those of which it is not known where they are, stay."""
-    dtypes = {op.name: op.result[0].dtype for op in facts.graph if op.result}
-    made = [one for one in facts.made if one.name in dtypes and _is_bound(one, facts)]
+    known = {op.name for op in facts.graph} | {op.name + SCALE for op in facts.graph}
+    made = [one for one in facts.made if one.name in known and _is_bound(one, facts)]
     if not made:
         return facts
     own = {one.name for one in made}
@@ -27,8 +27,9 @@ def name_made(facts: Facts) -> Facts:
         forward_arguments=(*facts.forward_arguments, *(one.name for one in made)),
         graph=_leave_out(facts.graph, own),
         full_graph=_leave_out(facts.full_graph, own),
+        full=(*facts.full, *(_spec(one, facts.cases[-1]) for one in made if facts.full and one.name.endswith(SCALE))),
         cases=tuple(
-            dataclasses.replace(case, inputs=(*case.inputs, *(_spec(one, dtypes[one.name], case) for one in made)))
+            dataclasses.replace(case, inputs=(*case.inputs, *(_spec(one, case) for one in made)))
             for case in facts.cases
         ),
     )
@@ -39,7 +40,7 @@ def _is_bound(made: MadeTensor, facts: Facts) -> bool:
     return {name for name, _ in EXTENT.findall(made.expression)} <= {*facts.forward_arguments}
 
 
-def _spec(made: MadeTensor, dtype: str, case: Case) -> TensorSpec:
+def _spec(made: MadeTensor, case: Case) -> TensorSpec:
     """The tensor at the sizes of a case."""
     shapes = {spec.name: spec.shape for spec in case.inputs}
     shape = tuple(
@@ -49,7 +50,7 @@ def _spec(made: MadeTensor, dtype: str, case: Case) -> TensorSpec:
     strides = [1]
     for extent in reversed(shape[1:]):
         strides.insert(0, strides[0] * extent)
-    return TensorSpec(name=made.name, shape=shape, dtype=dtype, strides=tuple(strides[: len(shape)]))
+    return TensorSpec(name=made.name, shape=shape, dtype=made.dtype, strides=tuple(strides[: len(shape)]))
 
 
 def _leave_out(graph: tuple[Operation, ...], made: set[str]) -> tuple[Operation, ...]:
