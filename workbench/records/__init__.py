@@ -28,7 +28,6 @@ from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, R
 from workbench.records.problem import (
     LONGEST_VALUE,
     NOTHING,
-    SCALE,
     Case,
     Degeneracy,
     Facts,
@@ -41,6 +40,7 @@ from workbench.records.problem import (
     Size,
     TensorSpec,
     Work,
+    scale_name,
 )
 from workbench.records.profile import (
     Energy,
@@ -58,7 +58,6 @@ __all__ = [
     "LONGEST_VALUE",
     "NOTHING",
     "NO_ROOM",
-    "SCALE",
     "Advice",
     "Ask",
     "Bottleneck",
@@ -130,4 +129,5 @@ __all__ = [
     "WrongValues",
     "kernel_function",
     "record",
+    "scale_name",
 ]

@@ -158,14 +158,16 @@ class GivenNumber:
     follows: bool = False  # whether it is an extent of an input, with which it varies
 
 
-SCALE = "_scale"  # ends the name of an attention's default factor of its scores
+def scale_name(attention: str) -> str:
+    """What the factor of an attention's scores is called, by the name of the attention's value in a graph."""
+    return "attention_scale" + "".join(re.findall(r"_\d+$", attention))
 
 
 @record
 class MadeTensor:
     """A tensor that forward makes of sizes alone: torch.arange(x.shape[0]); or a factor made of one."""
 
-    name: str  # of the value in `graph`, or of an attention in it and SCALE
+    name: str  # of the value in `graph`, or `scale_name` of an attention in it
     dtype: str
     expression: str  # in forward
     extents: tuple[str, ...]  # its shape in forward: "4", "x.shape[1]"

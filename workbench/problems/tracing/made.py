@@ -1,6 +1,6 @@
 """Finds the tensors that forward makes of sizes alone: `torch.arange(n)`, `torch.ones(n, n).tril(k)`.
 
-Each of their numbers is a constant, an extent of an input, or a sum of two such, at every case that is traced.
+Each of their numbers is a constant, an extent of an input, or a sum or a difference of two, at every case that is traced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from workbench.problems.tracing.uses import Slot, list_slots
 from workbench.problems.tracing.whole import drop_reservations, trace_at
-from workbench.records import SCALE, Case, MadeTensor, Operation, Problem
+from workbench.records import Case, MadeTensor, Operation, Problem, scale_name
 
 Graph = tuple[Operation, ...]
 Traced = tuple[dict[str, Operation], dict[str, int]]  # a graph by its names, the inputs' extents by their expressions
@@ -126,12 +126,17 @@ def _has_own_scale(op: Operation) -> bool:
 
 def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> MadeTensor | None:
     """The factor of an attention's scores, if it is another at other sizes."""
-    dims = tuple(str(graph[op.name].result[0].shape[-1]) for graph, _ in traced)
+    q = op.operands[0]
+    axis = len(op.result[0].shape) - 1
+    dims = tuple(
+        str(graph[q].result[0].shape[-1] if q in graph else extents.get(f"{q}.shape[{axis}]", -1))
+        for graph, extents in traced
+    )
     dim = _express(dims, [extents for _, extents in traced]) if len({*dims}) > 1 else None
-    if dim is None or "+" in dim:
+    if dim is None or " " in dim:
         return None
     text = f"torch.full((), {dim} ** -0.5, dtype=torch.float32, device={device}.device)"
-    return MadeTensor(name=op.name + SCALE, dtype="float32", expression=text, extents=())
+    return MadeTensor(name=scale_name(op.name), dtype="float32", expression=text, extents=())
 
 
 def _express_all(rows: Sequence[tuple[str, ...]], traced: Sequence[Traced]) -> tuple[str, ...] | None:
@@ -143,10 +148,10 @@ def _express_all(rows: Sequence[tuple[str, ...]], traced: Sequence[Traced]) -> t
 
 
 def _express(texts: Sequence[str], extents: Sequence[dict[str, int]]) -> str | None:
-    """A number's expression: its text if it is the same at all cases, an extent, or the sum of two."""
+    """A number's expression: its text if it is the same at all cases, an extent, or the sum or difference of two."""
     if len({*texts}) == 1:
         return texts[0] if texts[0].lstrip("-").replace(".", "", 1).isdigit() else None
-    if not all(text.isdigit() for text in texts):
+    if not all(text.lstrip("-").isdigit() for text in texts):
         return None
     wanted = list(map(int, texts))
     for name in extents[0]:
@@ -155,6 +160,9 @@ def _express(texts: Sequence[str], extents: Sequence[dict[str, int]]) -> str | N
     for first, second in itertools.combinations(extents[0], 2):
         if [one.get(first, 0) + one.get(second, 0) for one in extents] == wanted:
             return f"{first} + {second}"
+    for first, second in itertools.permutations(extents[0], 2):
+        if [one.get(first, 0) - one.get(second, 0) for one in extents] == wanted:
+            return f"{first} - {second}"
     return None
 
 

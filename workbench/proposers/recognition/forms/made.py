@@ -9,7 +9,8 @@ import dataclasses
 import re
 
 from workbench.proposers.recognition.graph import aten_name, names
-from workbench.records import SCALE, Case, Facts, MadeTensor, Operation, TensorSpec
+from workbench.proposers.recognition.patterns.attention import FUSED
+from workbench.records import Case, Facts, MadeTensor, Operation, TensorSpec, scale_name
 
 EXTENT = re.compile(r"(\w+)\.shape\[(\d+)\]")
 SOURCES = ("ones",)  # calls that nothing reads any more
@@ -17,7 +18,7 @@ SOURCES = ("ones",)  # calls that nothing reads any more
 
 def name_made(facts: Facts) -> Facts:
     """The same facts with such tensors as arguments of forward; those of which it is not known where they are, stay."""
-    known = {op.name for op in facts.graph} | {op.name + SCALE for op in facts.graph}
+    known = {op.name for op in facts.graph} | {scale_name(op.name) for op in facts.graph if aten_name(op) in FUSED}
     made = [one for one in facts.made if one.name in known and _is_bound(one, facts)]
     if not made:
         return facts
@@ -27,7 +28,7 @@ def name_made(facts: Facts) -> Facts:
         forward_arguments=(*facts.forward_arguments, *(one.name for one in made)),
         graph=_leave_out(facts.graph, own),
         full_graph=_leave_out(facts.full_graph, own),
-        full=(*facts.full, *(_spec(one, facts.cases[-1]) for one in made if facts.full and one.name.endswith(SCALE))),
+        full=(*facts.full, *(_spec(one, facts.cases[-1]) for one in made if facts.full and not one.extents)),
         cases=tuple(
             dataclasses.replace(case, inputs=(*case.inputs, *(_spec(one, case) for one in made)))
             for case in facts.cases
@@ -43,14 +44,16 @@ def _is_bound(made: MadeTensor, facts: Facts) -> bool:
 def _spec(made: MadeTensor, case: Case) -> TensorSpec:
     """The tensor at the sizes of a case."""
     shapes = {spec.name: spec.shape for spec in case.inputs}
-    shape = tuple(
-        sum(map(int, EXTENT.sub(lambda match: str(shapes[match[1]][int(match[2])]), text).split(" + ")))
-        for text in made.extents
-    )
+    shape = tuple(_add(EXTENT.sub(lambda match: str(shapes[match[1]][int(match[2])]), text)) for text in made.extents)
     strides = [1]
     for extent in reversed(shape[1:]):
         strides.insert(0, strides[0] * extent)
     return TensorSpec(name=made.name, shape=shape, dtype=made.dtype, strides=tuple(strides[: len(shape)]))
+
+
+def _add(text: str) -> int:
+    """The value of a number, or of a sum or a difference of two."""
+    return sum(int(number) for number in text.replace(" - ", " + -").split(" + "))
 
 
 def _leave_out(graph: tuple[Operation, ...], made: set[str]) -> tuple[Operation, ...]:

@@ -12,7 +12,7 @@ from workbench.proposers.recognition.graph import aten_name
 from workbench.proposers.recognition.operands import LIMIT
 from workbench.proposers.recognition.patterns.attention import FUSED
 from workbench.proposers.recognition.simplify import drop_unread
-from workbench.records import SCALE, Facts, Operation, TensorSpec
+from workbench.records import Facts, Operation, TensorSpec, scale_name
 
 Shape = tuple[int, ...]
 
@@ -43,7 +43,7 @@ def _split(
     for op in graph:
         if aten_name(op) in FUSED and _may_split(op, specs):
             writer = _Writer(op, specs)
-            scale = op.name + SCALE
+            scale = scale_name(op.name)
             apart[op.name] = writer.write(scale if scale in facts.forward_arguments else "")
             made += writer.calls
         elif "getitem" in op.target and op.operands[0] in apart and op.operands[1] == "0":
@@ -73,7 +73,7 @@ class _Writer:
         strides = [1]
         for extent in reversed(shape[1:]):
             strides.insert(0, strides[0] * extent)
-        kind, own = dtype or self.op.result[0].dtype, f"{self.op.name}_{name}"
+        kind, own = dtype or self.op.result[0].dtype, f"{scale_name(self.op.name)}_{name}".replace("_scale", "", 1)
         spec = TensorSpec(name=own, shape=shape, dtype=kind, strides=tuple(strides))
         self.calls.append(Operation(name=own, target=f"aten.{target}", operands=operands, result=(spec,)))
         self.specs[own] = spec
