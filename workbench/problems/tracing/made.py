@@ -106,7 +106,7 @@ def _describe(name: str, traced: Sequence[Traced], device: str) -> MadeTensor | 
         found = traced[0][0].get(op.operands[0]) if op.operands and _name(op) in TRIANGLES else None
         if found is None or _name(found) != "ones":
             return None
-        source, numbers = found, _express_all([graph[name].operands[1:] for graph, _ in traced], traced)
+        source, numbers = found, _express_all([(*graph[name].operands[1:], "0")[:1] for graph, _ in traced], traced)
     extents = _express_all([tuple(map(str, graph[name].result[0].shape)) for graph, _ in traced], traced)
     if numbers is None or extents is None:
         return None
@@ -127,12 +127,11 @@ def _has_own_scale(op: Operation) -> bool:
 def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> MadeTensor | None:
     """The factor of an attention's scores, if it is another at other sizes."""
     q = op.operands[0]
-    axis = len(op.result[0].shape) - 1
-    dims = tuple(
-        str(graph[q].result[0].shape[-1] if q in graph else extents.get(f"{q}.shape[{axis}]", -1))
-        for graph, extents in traced
-    )
+    own = f"{q}.shape[{len(op.result[0].shape) - 1}]"
+    dims = tuple(str(graph[q].result[0].shape[-1] if q in graph else extents.get(own, -1)) for graph, extents in traced)
     dim = _express(dims, [extents for _, extents in traced]) if len({*dims}) > 1 else None
+    if own in traced[0][1] and dim is not None:
+        dim = own
     if dim is None or " " in dim:
         return None
     text = f"torch.full((), {dim} ** -0.5, dtype=torch.float32, device={device}.device)"

@@ -14,6 +14,7 @@ from workbench.language import Call
 from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms import draws
+from workbench.proposers.recognition.forms.bags import split_bags
 from workbench.proposers.recognition.forms.class_axis import move_classes_last
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
@@ -113,7 +114,7 @@ def _recognise_forms(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    facts = move_classes_last(split_gates(facts))
+    facts = move_classes_last(split_gates(split_bags(facts)))
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
     made = name_made(named)
