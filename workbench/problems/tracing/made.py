@@ -1,6 +1,6 @@
 """Finds the tensors that forward makes of sizes alone: `torch.arange(n)`, `torch.ones(n, n).tril(k)`.
 
-Each of their numbers is a constant, an extent of an input, or a sum or a difference of two, at every case that is traced.
+Each of their numbers is a constant, an extent of an input, or a sum or a difference of two, at every traced case.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _list_doubtful(graph: Graph, extents: dict[str, int]) -> list[tuple[Slot, in
 
 
 def find_constants(traced: Sequence[Traced]) -> tuple[int, ...]:
-    """Numbers with which a graph calculates: extents of inputs at the first case, and the same where these are others."""
+    """Numbers with which calls calculate: extents of inputs at the first case, and the same where these are others."""
     doubtful = _list_doubtful(tuple(traced[0][0].values()), traced[0][1])
     slots = [dict(list_slots(tuple(graph.values()))) for graph, _ in traced]
     differ = {number for slot, number in doubtful if any(one.get(slot) != str(number) for one in slots)}

@@ -119,7 +119,7 @@ def _recognise_forms(facts: Facts) -> Computation:
     named = name_parts(name_leading(remove_noop_expands(joined)))
     made = name_made(named)
     apart = split_masked(made)
-    more = [form for form in (made, apart) if form not in (named, made if form is apart else None)]
+    more = [*([made] if made != named else []), *([apart] if apart != made else [])]
     forms = [*divide_by_counts(named), *(one for form in more for one in (form, drop_copies(form)))]
     for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *forms):
         with contextlib.suppress(Unrecognised):

@@ -1,4 +1,4 @@
-"""Takes tensors that forward makes of sizes alone, as `torch.arange(n)`, for inputs: torch makes them, kernels read them.
+"""Takes tensors that forward makes of sizes alone, as `torch.arange(n)`, for inputs: torch makes them, kernels read.
 
 Positions along an axis of a tensor that is read anyway are part of an expression, and need no tensor: see `positions`.
 """
