@@ -47,7 +47,7 @@ def load_broadcast(tensor, fragment, i, extent, width: cutlass.Constexpr, way: c
 
 
 def hold(value):
-    """Return a value that several regions read; a bool as a number, for CuTe DSL extends it where it is stored first."""
+    """Return a value that several regions read; a bool as a number: CuTe DSL extends it where it is stored first."""
     return value.to(cutlass.Int8) if isinstance(value, cutlass.Boolean) else value
 
 
