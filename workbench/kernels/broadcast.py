@@ -22,7 +22,7 @@ def load_broadcast(tensor, fragment, i, extent, width: cutlass.Constexpr, way: c
     """Load the elements of a broadcast operand for vector `i` of the result."""
     if cutlass.const_expr(way in ("single", "row")):
         for e in cutlass.range_constexpr(width):
-            fragment[e] = extent
+            fragment[e] = extent.to(fragment.element_type)
     elif cutlass.const_expr(way == "edge"):
         edge, before, after = extent
         value = cutlass.select_(i * width < edge, before, after)
@@ -46,13 +46,18 @@ def load_broadcast(tensor, fragment, i, extent, width: cutlass.Constexpr, way: c
             fragment[e] = tensor[(i * width + e) // inner % size]
 
 
+def hold(value):
+    """Return a value that several regions read; a bool as a number: CuTe DSL extends it where it is stored first."""
+    return value.to(cutlass.Int8) if isinstance(value, cutlass.Boolean) else value
+
+
 def hold_element(tensor, extent, row, way):
     """Return the element of a row in place of the extent, if all of the row reads it; its inner extent is in rows."""
     if cutlass.const_expr(way == "single"):
-        return tensor[0]
+        return hold(tensor[0])
     if cutlass.const_expr(way == "row"):
         inner, size = extent
-        return tensor[row // inner % size]
+        return hold(tensor[row // inner % size])
     return extent
 
 
@@ -62,7 +67,7 @@ def hold_edge(tensor, extent, first, way):
     That is the index from which on they read the second, and both.
     """
     if cutlass.const_expr(way == "single"):
-        return tensor[0]
+        return hold(tensor[0])
     if cutlass.const_expr(way in ("edge", "edges")):
         inner, size = extent
         place = first // inner

@@ -15,6 +15,7 @@ from workbench.problems import PROBLEM_NAMES
 from workbench.problems.model_class import result_classes, signature_of
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import list_unpacked, name_inputs
+from workbench.proposers.recognition.forms.made import name_made
 from workbench.proposers.recognition.forms.numbers import list_scalars, write_numbers
 from workbench.proposers.recognition.graph import python_expression
 from workbench.records import LONGEST_VALUE, Candidate, Facts, Problem
@@ -67,7 +68,8 @@ def _complete_stage(stage: Stage, found: Computation, arch: str) -> Stage:
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
     """The binding of a computation's tensors to the problem's module."""
     unpacked, facts = list_unpacked(facts), write_numbers(name_inputs(facts))
-    scalars = tuple(pair for pair in list_scalars(facts) if re.search(rf"\b{pair[0]}\b", repr(found)))
+    facts, made = name_made(facts), tuple((one.name, one.expression) for one in facts.made)
+    read = tuple(pair for pair in (*list_scalars(facts), *made) if re.search(rf"\b{pair[0]}\b", repr(found)))
     return Binding(
         init_source=facts.init_source,
         forward_arguments=facts.forward_arguments,
@@ -78,7 +80,7 @@ def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
         form=facts.form or "*",
         classes=result_classes(facts.form, facts.structure),
         signature=signature_of(problem.source),
-        unpacked=(*unpacked, *scalars),
+        unpacked=(*unpacked, *read),
         fixed=_list_fixed(facts),
     )
 

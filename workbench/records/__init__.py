@@ -32,6 +32,7 @@ from workbench.records.problem import (
     Degeneracy,
     Facts,
     GivenNumber,
+    MadeTensor,
     NumberUse,
     Opened,
     Operation,
@@ -39,6 +40,7 @@ from workbench.records.problem import (
     Size,
     TensorSpec,
     Work,
+    scale_name,
 )
 from workbench.records.profile import (
     Energy,
@@ -88,6 +90,7 @@ __all__ = [
     "LessonOutcome",
     "LineCounts",
     "LineProfile",
+    "MadeTensor",
     "Measure",
     "Message",
     "Mode",
@@ -126,4 +129,5 @@ __all__ = [
     "WrongValues",
     "kernel_function",
     "record",
+    "scale_name",
 ]

@@ -158,6 +158,21 @@ class GivenNumber:
     follows: bool = False  # whether it is an extent of an input, with which it varies
 
 
+def scale_name(attention: str) -> str:
+    """What the factor of an attention's scores is called, by the name of the attention's value in a graph."""
+    return "attention_scale" + "".join(re.findall(r"_\d+$", attention))
+
+
+@record
+class MadeTensor:
+    """A tensor that forward makes of sizes alone: torch.arange(x.shape[0]); or a factor made of one."""
+
+    name: str  # of the value in `graph`, or `scale_name` of an attention in it
+    dtype: str
+    expression: str  # in forward
+    extents: tuple[str, ...]  # its shape in forward: "4", "x.shape[1]"
+
+
 @record
 class Facts:
     """Facts about a problem, determined by a trusted worker without any candidate."""
@@ -187,6 +202,9 @@ class Facts:
     given: tuple[GivenNumber, ...] = field(default=(), metadata=LATER)
     # numbers of the text beyond which no case for the emulator goes: "the constant 4096 in line 7 was never reached"
     unreached: tuple[str, ...] = field(default=(), metadata=LATER)
+    made: tuple[MadeTensor, ...] = field(default=(), metadata=LATER)
+    # whole numbers of `graph` that are extents of inputs there by chance: they are the same at other sizes
+    constants: tuple[int, ...] = field(default=(), metadata=LATER)
 
     @property
     def result_titles(self) -> tuple[str, ...]:

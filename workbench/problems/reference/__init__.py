@@ -141,14 +141,17 @@ class WidenedDtypes(UncompiledMode):
             return multiply(self.wide, *args, **given)
         if self._is_narrow(given.get("dtype")):
             given["dtype"] = self.wide
-        if func.namespace == "aten" and not func.is_view and not func._schema.is_mutable:
+        is_new = not func.is_view or operation_name(func) == "lift_fresh"  # what `torch.tensor` returns
+        is_functional = func.namespace == "aten" and is_new and not func._schema.is_mutable
+        if is_functional:
             args, given = tree_map(self._widen, args), tree_map(self._widen, given)
         if operation_name(func) == "nan_to_num":
             args = (*args, *(None,) * (4 - len(args)))
             kept = (given.pop("posinf", args[2]), given.pop("neginf", args[3]))
             ends = (own if own is not None else default for own, default in zip(kept, self.ends, strict=True))
             args = (*args[:2], *ends)
-        return func(*args, **given)
+        result: object = func(*args, **given)
+        return tree_map(self._widen, result) if is_functional else result  # of the default dtype: `torch.zeros(n)`
 
 
 def truncate(value: object) -> object:

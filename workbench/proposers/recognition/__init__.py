@@ -13,11 +13,18 @@ import dataclasses
 from workbench.language import Call
 from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
+<<<<<<< HEAD
 from workbench.proposers.recognition.forms import distances, draws
+=======
+from workbench.proposers.recognition.forms import draws
+from workbench.proposers.recognition.forms.bags import split_bags
+>>>>>>> h3
 from workbench.proposers.recognition.forms.class_axis import move_classes_last
 from workbench.proposers.recognition.forms.diagonal_labels import write_labels
 from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
+from workbench.proposers.recognition.forms.made import name_made
+from workbench.proposers.recognition.forms.masked_attention import split_masked
 from workbench.proposers.recognition.forms.means import divide_by_counts
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
@@ -114,10 +121,18 @@ def _recognise_forms(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
+<<<<<<< HEAD
     facts = distances.write_distances(write_labels(move_classes_last(split_gates(facts))))
+=======
+    facts = move_classes_last(split_gates(split_bags(facts)))
+>>>>>>> h3
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
-    for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *divide_by_counts(named)):
+    made = name_made(named)
+    apart = split_masked(made)
+    more = [*([made] if made != named else []), *([apart] if apart != made else [])]
+    forms = [*divide_by_counts(named), *(one for form in more for one in (form, drop_copies(form)))]
+    for form in (facts, *([joined] if joined.graph != facts.graph else []), named, *forms):
         with contextlib.suppress(Unrecognised):
             return _recognise_at_all_sizes(form)
     return _recognise_at_all_sizes(drop_copies(named))

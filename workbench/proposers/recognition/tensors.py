@@ -46,7 +46,9 @@ class Tensors:
         self.stages: list[Stage] = []
         self.made: dict[str, tuple[str, tuple[int, ...]]] = {}  # value -> name of the tensor that holds it, its shape
         self.readable: tuple[str, ...] = ()  # further types of tensors that the call at hand may read
-        self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)}
+        self.sizes = {size for spec in facts.cases[0].inputs for size in extents_and_size(spec.shape)} - {
+            *facts.constants
+        }
 
     @contextlib.contextmanager
     def reading(self, kinds: tuple[str, ...]) -> Iterator[None]:

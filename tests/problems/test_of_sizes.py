@@ -1,0 +1,114 @@
+"""Tensors made of sizes, attention with a mask, bags, masks by row: programs, and kernels that are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from expected import check_planned
+
+from workbench import Session, problems
+from workbench.problems import inspection
+from workbench.problems.reference import WidenedDtypes
+from workbench.proposers.binding import plain_program
+from workbench.proposers.recognition import recognise
+from workbench.records import Facts
+
+FILE = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, {arguments}):
+        {forward}
+
+
+def get_inputs():
+    return [{inputs}]
+"""
+HEADS = "torch.randn(2, 4, 16, 8), torch.randn(2, 4, 48, 8), torch.randn(2, 4, 48, 8)"
+ANGLES = FILE.format(
+    init="pass",
+    arguments="t",
+    forward="f = torch.exp(torch.arange(32, dtype=torch.float32) * -0.3); a = t[:, None].float() * f; "
+    "return torch.cat([a.cos(), a.sin()], -1)",
+    inputs="torch.randint(0, 99, (4,))",
+)
+CACHED = FILE.format(
+    init="pass",
+    arguments="q, k, v",
+    forward="s, t = q.shape[2], k.shape[2]; mask = torch.ones(s, t, dtype=torch.bool, device=q.device).tril(t - s); "
+    "return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
+    inputs=HEADS,
+)
+MASKED = FILE.format(
+    init="pass",
+    arguments="q, k, v, mask",
+    forward="return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
+    inputs=f"{HEADS}, torch.rand(16, 48) > 0.5",
+)
+BAG = FILE.format(
+    init="self.table = nn.EmbeddingBag(100, 16, mode='mean')",
+    arguments="ids",
+    forward="return self.table(ids)",
+    inputs="torch.randint(0, 100, (64, 5))",
+)
+BY_ROW = FILE.format(
+    init="pass",
+    arguments="x, m",
+    forward="return torch.softmax(x.masked_fill(m, -1e9), -1)",
+    inputs="torch.randn(33, 48), torch.rand(33, 1) > 0.5",
+)
+BY_CHANCE = FILE.format(init="pass", arguments="x", forward="return torch.exp(x) / 32", inputs="torch.randn(16, 32)")
+TEXTS = {"angles": ANGLES, "cached": CACHED, "masked": MASKED, "bag": BAG, "by_row": BY_ROW}
+LONG = ("cached",)  # like another one
+
+
+def open_text(text: str) -> Facts:
+    return inspection.open_problem(problems.load(text)).facts
+
+
+def test_numbers_of_sizes_have_expressions() -> None:
+    assert [(one.name, one.expression.split(",")[0]) for one in open_text(ANGLES).made] == [
+        ("arange", "torch.arange(32")
+    ]
+    made = {one.name: one for one in open_text(CACHED).made}
+    assert made["tril"].extents == ("q.shape[2]", "k.shape[2]")
+    assert made["tril"].expression.endswith(".tril(k.shape[2] - q.shape[2])")
+    assert made["attention_scale"].expression.startswith("torch.full((), q.shape[3] ** -0.5")
+
+
+def test_a_number_that_is_a_size_by_chance_is_a_constant() -> None:
+    facts = open_text(BY_CHANCE)
+    assert facts.constants == (32,)
+    assert plain_program(recognise(facts)) == "elementwise(div(exp(x), 32))"
+    assert not open_text(BY_CHANCE.replace("/ 32", "/ x.shape[1]")).constants
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_planner_has_a_program(name: str) -> None:
+    check_planned(inspection.open_problem(problems.load(TEXTS[name])))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in TEXTS])
+def test_the_first_kernel_is_right_at_every_case(name: str, tmp_path: Path) -> None:
+    with Session.create(TEXTS[name], root=tmp_path, executor="emulator") as session:
+        version = session.generate()
+        assert version is not None
+        assert version.trials[-1].verdict.correct, version.trials[-1].verdict
+
+
+@pytest.mark.parametrize("make", [lambda: torch.zeros(3), lambda: torch.tensor([0.0, 0.0, 0.0])])
+def test_tensors_of_the_default_dtype_are_widened_too(make: object) -> None:
+    index, rows = torch.tensor([0, 2, 2]), torch.ones(3, dtype=torch.float64)
+    with WidenedDtypes(torch.float64):
+        total = make().index_add_(0, index, rows)  # type: ignore[operator]
+    assert total.dtype == torch.float64
+    assert total.tolist() == [1.0, 0.0, 2.0]
