@@ -13,22 +13,11 @@ import dataclasses
 from workbench.language import Call
 from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
-<<<<<<< HEAD
-from workbench.proposers.recognition.forms import distances, draws
-=======
 from workbench.proposers.recognition.forms import draws
-from workbench.proposers.recognition.forms.bags import split_bags
->>>>>>> h3
-from workbench.proposers.recognition.forms.class_axis import move_classes_last
-from workbench.proposers.recognition.forms.diagonal_labels import write_labels
-from workbench.proposers.recognition.forms.gated import split_gates
 from workbench.proposers.recognition.forms.leading import name_leading
 from workbench.proposers.recognition.forms.made import name_made
-from workbench.proposers.recognition.forms.masked_attention import split_masked
-from workbench.proposers.recognition.forms.means import divide_by_counts
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
-from workbench.proposers.recognition.forms.remaps import write_remaps
 from workbench.proposers.recognition.forms.repeats import name_repeats
 from workbench.proposers.recognition.forms.state import write_stores
 from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
@@ -54,6 +43,14 @@ from workbench.proposers.recognition.patterns import (
     scans,
 )
 from workbench.proposers.recognition.patterns.einsums import fold_views
+from workbench.proposers.recognition.rewrites import distances
+from workbench.proposers.recognition.rewrites.bags import split_bags
+from workbench.proposers.recognition.rewrites.class_axis import move_classes_last
+from workbench.proposers.recognition.rewrites.diagonal_labels import write_labels
+from workbench.proposers.recognition.rewrites.gated import split_gates
+from workbench.proposers.recognition.rewrites.masked_attention import split_masked
+from workbench.proposers.recognition.rewrites.means import divide_by_counts
+from workbench.proposers.recognition.rewrites.remaps import write_remaps
 from workbench.proposers.recognition.simplify import simplify
 from workbench.proposers.recognition.types import mark_roundings, settle_types
 from workbench.records import Facts, TensorSpec
@@ -121,11 +118,7 @@ def _recognise_forms(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-<<<<<<< HEAD
-    facts = distances.write_distances(write_labels(move_classes_last(split_gates(facts))))
-=======
-    facts = move_classes_last(split_gates(split_bags(facts)))
->>>>>>> h3
+    facts = distances.write_distances(write_labels(move_classes_last(split_gates(split_bags(facts)))))
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
     made = name_made(named)

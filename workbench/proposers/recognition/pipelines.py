@@ -14,7 +14,6 @@ from workbench.language import Call
 from workbench.language.operations.channel_norms import STATS
 from workbench.proposers.recognition import renaming, views
 from workbench.proposers.recognition.forms.anchors import PRODUCTS, count_work, find_vector_beside
-from workbench.proposers.recognition.forms.norms import split_norms
 from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
     TRANSPOSES,
@@ -28,6 +27,7 @@ from workbench.proposers.recognition.graph import (
 from workbench.proposers.recognition.operands import list_varied
 from workbench.proposers.recognition.patterns.losses import skip_widening
 from workbench.proposers.recognition.patterns.moves import REMAPS
+from workbench.proposers.recognition.rewrites.norms import split_norms
 from workbench.records import Case, Facts, Operation, TensorSpec
 
 Single = Callable[[Facts], Computation]

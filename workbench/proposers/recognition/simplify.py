@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 
 from workbench.language.expressions.scalars import ATEN
-from workbench.proposers.recognition.forms.remaps import fold_pads
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, names, parse_number, plain_name
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction
+from workbench.proposers.recognition.rewrites.remaps import fold_pads
 from workbench.proposers.recognition.scalars import THROUGH, TWO
 from workbench.records import Facts, Operation
 

@@ -10,8 +10,8 @@ import math
 
 from workbench.language import Call
 from workbench.language.expressions.scalars import ATEN
-from workbench.proposers.recognition.forms.rewriting import make_operation, reshape_spec
 from workbench.proposers.recognition.graph import aten_name, parse_number, plain_name
+from workbench.proposers.recognition.rewrites.rewriting import make_operation, reshape_spec
 from workbench.records import Facts, Operation, TensorSpec
 
 RESHAPES = ("view", "reshape", "_unsafe_view")

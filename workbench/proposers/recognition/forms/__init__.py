@@ -1,1 +1,1 @@
-"""Rewrites of graphs into forms that matchers know: parts, repetitions, leading rows, stores of state."""
+"""Names the values of a graph for what they are: parts, repetitions, leading rows, numbers, stores of state."""

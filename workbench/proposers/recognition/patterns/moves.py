@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from workbench.language import Call
 from workbench.language.operations.top_k import MOST
 from workbench.proposers.recognition.epilogue_chain import find_chain, tensor_specs
-from workbench.proposers.recognition.forms.remaps import CIRCULAR, RESIZES
 from workbench.proposers.recognition.graph import Computation, aten_name, names, parse_number, python_expression
 from workbench.proposers.recognition.operands import find_argument, list_varied
+from workbench.proposers.recognition.rewrites.remaps import CIRCULAR, RESIZES
 from workbench.records import Facts, Operation
 
 FLOATS = ("float32", "float16", "bfloat16")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from workbench.proposers.recognition.forms.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.proposers.recognition.graph import DISTANCES, YOURSELF, Unrecognised, aten_name, parse_number
+from workbench.proposers.recognition.rewrites.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.proposers.recognition.views import RESHAPES
 from workbench.records import Facts, Operation, TensorSpec
 

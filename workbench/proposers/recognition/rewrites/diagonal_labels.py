@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.proposers.recognition.forms.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.proposers.recognition.graph import TRANSPOSES
 from workbench.proposers.recognition.patterns.positions import find_positions
+from workbench.proposers.recognition.rewrites.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.records import Facts, Operation
 
 LOSS, SHARES = "nll_loss_forward", "_log_softmax"

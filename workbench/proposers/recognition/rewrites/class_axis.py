@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from workbench.proposers.recognition.forms.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.proposers.recognition.graph import aten_name
+from workbench.proposers.recognition.rewrites.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.proposers.recognition.views import axis_order
 from workbench.records import Facts, Operation
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from workbench.proposers.recognition.forms.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.proposers.recognition.graph import plain_name
 from workbench.proposers.recognition.patterns.graphs import Idioms
+from workbench.proposers.recognition.rewrites.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.records import Facts, Operation
 
 Shape = tuple[int, ...]
