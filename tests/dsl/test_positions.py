@@ -41,12 +41,9 @@ def test_positions_are_numbers_of_an_axis(forward: str, inputs: tuple[str, ...],
     assert said in computes(problem(forward, inputs), "sm_90a")
 
 
-@pytest.mark.parametrize(
-    "forward", ["x + (torch.arange(x.shape[-1]) * 70000 * 70001)", "torch.arange(x.shape[-1]) * 2.0"]
-)
-def test_integers_that_float32_does_not_hold_are_left(forward: str) -> None:
+def test_integers_that_float32_does_not_hold_are_left() -> None:
     with pytest.raises(Unrecognised):
-        recognise(inspect(problem(forward, ("torch.randn(n, d)",))))
+        recognise(inspect(problem("x + (torch.arange(x.shape[-1]) * 70000 * 70001)", ("torch.randn(n, d)",))))
 
 
 @pytest.mark.parametrize("rows", [1 << 22, 1 << 24])
