@@ -21,7 +21,7 @@ from workbench.proposers.ladders.convolutions import Size, correct_whole, list_c
 from workbench.proposers.ladders.convolutions.halos import HALO_GAIN, list_halo_choices
 from workbench.proposers.ladders.convolutions.patches import list_patch_choices
 from workbench.proposers.planner import Planner
-from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.recognition import Computation, recognise
 from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask, Proposal
 from workbench.session import Session
@@ -132,9 +132,12 @@ def test_two_in_a_row_become_two_stages() -> None:
     )
 
 
-def test_padding_by_another_operation_is_left_alone() -> None:
-    with pytest.raises(Unrecognised):
-        found("c = nn.Conv2d(channels, filters, 3, padding_mode='circular', padding=1)", "self.c(x)")
+def test_circular_padding_is_a_stage_of_its_own() -> None:
+    ask = asked("c = nn.Conv2d(channels, filters, 3, padding_mode='circular', padding=1)", "self.c(x)")
+    proposal = next(item for item in Planner().propose(ask) if isinstance(item, Proposal))
+    program = proposal.candidate.program or ""
+    assert program.startswith("h1 = pad(x, axes=(-2, -1), before=(1, 1), after=(1, 1), mode=circular) .arch(sm_90a)")
+    assert "|> conv(h1, w) .arch" in program
 
 
 @pytest.mark.few(1)
