@@ -17,8 +17,8 @@ from workbench.language.checks import check_stage
     ("text", "field", "legal"),
     [
         ("softmax(x, axes=1)", "axes", "axis"),
-        ("gemm(a, b, foo=3)", "foo", "none by name"),
-        ("gemm(a, b, bias=c) >> bias()", "bias", "none by name"),
+        ("gemm(a, b, foo=3)", "foo", "metric"),
+        ("gemm(a, b, bias=c) >> bias()", "bias", "metric"),
         ("elementwise(relu(x), axis=1)", "axis", "none by name"),
         ("ggemm(a, b, o, k=1) .arch(sm_90a) .mma(f16) .schedule(cooperative)", "k", "none by name"),
         ("crossentropy(x, y, reduction=max)", "reduction", "mean, sum, none"),
