@@ -32,6 +32,10 @@ class ProblemError(UserError):
     """A problem file, cell or expression is not usable."""
 
 
+class GpuMemoryError(ProblemError):
+    """A problem's own tensors found too little memory on the GPU."""
+
+
 class ProgramError(UserError):
     """A muCUTLASS program was rejected; `rejections` lists field, value, reason and legal values."""
 

@@ -4,33 +4,30 @@ tree.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from page_parts import RESULTS, geometric_mean, section, table, time
-from problem_tables import load_live
+from page_parts import geometric_mean, section, table, time
+from problem_tables import load_live, load_rows
 
 Json = dict[str, Any]
 FIVE = "five_search_live"
 CUT = re.compile(r"the budget of \S+ s is used up")  # why a search ended that was cut short
-FIVE_TRIALS, THIRTY_TRIALS = 20, 15
+THIRTY_TRIALS = 15
 ALL = 45  # searches: five problems, three strategies, three seeds
 
 
 def searches_on_gpu() -> str:
     """Strategies on five problems that are in no landscape, and the tree on the thirty that were drawn."""
-    rows = [json.loads(line) for line in (RESULTS / f"{FIVE}.jsonl").read_text().splitlines()]
-    later = [row for row in rows if row["budget"] != FIVE_TRIALS]
-    rows = [row for row in rows if row["budget"] == FIVE_TRIALS and not CUT.fullmatch(row["stopped"])]
-    first = rows[0]
+    rows = [row for row in load_rows(FIVE) if not CUT.fullmatch(row["stopped"])]
+    first, dates = rows[0], [row["date"][:10] for row in rows]
     return section(
         "## Searches on a GPU",
         f"Five KernelBench problems that are in no landscape, in TF32, on NVIDIA {first['device']}s, driver "
-        f"{first['driver']}, {first['date'][:10]}: {first['budget']} trials and {count_seeds(rows)} seeds for each "
+        f"{first['driver']}, {min(dates)} to {max(dates)}: {first['budget']} trials and {count_seeds(rows)} seeds for each "
         "strategy, several searches side by side on a GPU, which took turns at timing. Each begins at the planner's "
         "first version; programs that one search ran were not run again by another. Gains are of kernels' times by "
         "whole verdicts over that version, geometric means over the seeds; *best of all* is over all searches of the "
@@ -38,7 +35,7 @@ def searches_on_gpu() -> str:
         "searches that took at most 10 outcomes from others. With priors the tree's choices hardly depend "
         "on the seed.",
         tabulate_five(rows),
-        describe_five(rows, later),
+        describe_five(rows),
         describe_thirty(),
         f"Source: `results/{FIVE}.jsonl`, `results/thirty_search_live.jsonl`, `tests/bench/search_live.py`.",
     )
@@ -57,15 +54,16 @@ def gain(row: Json) -> float:
 def tabulate_five(rows: Sequence[Json]) -> str:
     """A line for each problem with the gains by strategy, and their means."""
     strategies = list(dict.fromkeys(row["strategy"] for row in sorted(rows, key=lambda row: row["strategy"] != "tree")))
-    groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    kernels: dict[tuple[str, str], list[Json]] = defaultdict(list)
     for row in rows:
-        groups[row["problem"]][row["strategy"]].append(gain(row))
+        kernels[row["problem"], row["first"]].append(row)
     cells = []
-    for problem, found in sorted(groups.items()):
-        mine = [row for row in rows if row["problem"] == problem]
+    for (problem, begun), mine in sorted(kernels.items()):
+        found = {one: [gain(row) for row in mine if row["strategy"] == one] for one in strategies}
+        changed = f", from {begun}" if sum(name == problem for name, _ in kernels) > 1 else ""
         cells.append(
             [
-                problem.replace("_", " ", 1),
+                problem.replace("_", " ", 1) + changed,
                 time(mine[0]["first_s"]),
                 *(f"{geometric_mean(found[one]):.3f} ({len(found[one])})" if found[one] else "-" for one in strategies),
                 f"{max(map(gain, mine)):.3f}",
@@ -75,26 +73,23 @@ def tabulate_five(rows: Sequence[Json]) -> str:
     every = [
         "geometric mean", "",
         *(f"{geometric_mean(map(gain, (row for row in rows if row['strategy'] == one))):.3f}" for one in strategies),
-        f"{geometric_mean(max(map(gain, (row for row in rows if row['problem'] == one))) for one in groups):.3f}", "",
+        f"{geometric_mean(max(map(gain, mine)) for mine in kernels.values()):.3f}", "",
     ]  # fmt: skip
     return table(["problem", "first", *strategies, "best of all", "a search"], [*cells, every])
 
 
-def describe_five(rows: Sequence[Json], later: Sequence[Json]) -> str:
-    """What a trial takes, how many candidates failed, and what the planner writes first since a change."""
-    before = {row["problem"]: row["first_s"] for row in rows}
-    since = (
-        f"{row['problem'].replace('_', ' ', 1)} first {time(before[row['problem']])}, now {time(row['first_s'])}"
-        for row in later
-    )
+def describe_five(rows: Sequence[Json]) -> str:
+    """What a trial takes, how many candidates failed, and which searches are missing."""
     own = [row for row in rows if not row["shared"]]
     tries = [seconds for row in own for seconds in row["tries_s"]]
     failed = sum(row["failed"] for row in rows)
+    now = {row["problem"]: row["first"] for row in rows}
+    older = [row for row in rows if row["first"] != now[row["problem"]]]
     return (
         f"A trial took {fmean(tries):.1f} s in the mean beside the other searches, waiting for a turn included. "
         f"{failed} of {sum(row['trials'] for row in rows)} candidates failed. {ALL - len(rows)} of {ALL} searches were "
-        f"not run or cut short, for lack of device time. "
-        f"Batch norm of features has been read by columns since, which no search could change: {', '.join(since)}."
+        "not run or cut short, for lack of device time."
+        + (f" {len(older)} searches began from kernels that the planner no longer writes first." if older else "")
     )
 
 

@@ -9,7 +9,18 @@ from typing import Any
 from page_parts import RESULTS, geometric_mean, load, section, source, table, time
 
 Json = dict[str, Any]
-LIVE = "thirty_search_live"
+LIVE, FIRST = "thirty_search_live", "h200_first_versions"
+FIRST_TIMES = ("bound_s", "kernels_s", "call_s", "eager_call_s", "compiled_call_s")
+BEST_TIMES = ("kernels_s", "call_s", "eager_call_s")
+OWN = {
+    "bilinear": "`F.interpolate` by 2, bilinear, 16x64x128x128",
+    "cdist_l1": "`torch.cdist(x, x, p=1)`, 4096x512",
+    "cdist_self": "`torch.cdist(x, x)`, 4096x512",
+    "logcumsumexp_row": "`torch.logcumsumexp` of 4 rows of 8,388,608",
+    "masked_attention": "attention with a boolean mask, 8x16x1024x64",
+    "pad_reflect": "`F.pad` by 3, reflect, 32x64x224x224",
+}
+DISTURBED = 1.5  # times the call of the other run; searches gained less
 DRAWN = 30
 HOST_KEYS = ("torch_host_us", "kernelbench_host_us", "torch_alone_us", "kernelbench_alone_us")
 NEAR_US = 4
@@ -17,73 +28,147 @@ NEAR_US = 4
 
 def load_live() -> list[Json]:
     """The rows of search_live.py, of which the last one of a problem counts."""
-    text = (RESULTS / f"{LIVE}.jsonl").read_text()
-    return list({row["problem"]: row for row in map(json.loads, text.splitlines())}.values())
+    return list({row["problem"]: row for row in load_rows(LIVE)}.values())
+
+
+def load_rows(name: str) -> list[Json]:
+    """The rows of a file of results."""
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
 
 
 def problems_as_called() -> str:
-    """Both times of KernelBench problems on a GPU, beside torch eager and torch.compile."""
-    rows = sorted(load_live(), key=lambda row: int(row["problem"].split("_")[1]))
-    rows.sort(key=lambda row: row["problem"].split("_")[0])
-    timed = [row for row in rows if row["again"].get("call_s") and row["again"].get("eager_call_s")]
-    failed = [row["problem"] for row in rows if row not in timed]
+    """Both times of KernelBench problems on a GPU, beside torch eager and torch.compile: of the planner's first version,
+    and of the best version of a search.
+    """
+    best = {row["problem"]: row for row in load_live() if has_both_times(row)}
+    first = {row["problem"]: row for row in load_rows(FIRST) if has_both_times(row)}
+    names = sorted(best.keys() & first.keys(), key=lambda name: (name.split("_")[0], int(name.split("_")[1])))
     cells = [
         [
-            row["problem"].replace("_", " ", 1),
-            row["device"],
-            *(time(row["again"][key]) for key in ("bound_s", "kernels_s", "call_s", "eager_call_s", "compiled_call_s")),
-            f"{row['again']['eager_call_s'] / row['again']['call_s']:.2f}",
-            f"{row['first_s'] / row['best_s']:.2f} ({row['trials']})",
-            f"{row['first_verdict_s']:.0f} s",
+            name.replace("_", " ", 1),
+            *(time(first[name]["again"][key]) for key in FIRST_TIMES),
+            f"{over_eager(first[name]):.2f}",
+            *(time(best[name]["again"][key]) for key in BEST_TIMES),
+            f"{over_eager(best[name]):.2f}",
+            f"{best[name]['first_s'] / best[name]['best_s']:.2f} ({best[name]['trials']})",
+            f"{first[name]['first_verdict_s']:.0f} s",
         ]
-        for row in timed
+        for name in names
     ]
     head = (
-        "problem",
-        "GPU",
-        "bound",
-        "kernels",
-        "a call",
-        "torch eager",
-        "torch.compile",
-        "over eager",
-        "search",
-        "verdict",
+        *("problem", "bound", "first: kernels", "a call", "torch eager", "torch.compile", "over eager"),
+        *("best: kernels", "a call", "torch eager", "over eager", "gain", "verdict"),
     )
-    drivers = sorted({row["driver"] for row in timed})
-    dates = sorted(row["date"][:10] for row in timed)
+    rows = [*(first[name] for name in names), *(best[name] for name in names)]
+    dates = sorted(row["date"][:10] for row in rows)
     return section(
         "## KernelBench problems as called",
         "Of each level the three problems with the largest inputs and twelve at random "
-        f"(`tests/bench/draw_problems.py`), in their own sizes in TF32, driver {', '.join(drivers)}, {dates[0]} to "
-        f"{dates[-1]}: medians of one run for each problem, in which the version, torch eager and torch.compile took "
-        "turns, with other searches on the same GPU, whose timing waited. A call is from an idle GPU to the end of its "
-        'kernels, host time included, for all three. "search": the gain of a tree search over the planner\'s first '
-        'version, and the versions that it had measured when it ended or its time was up, of 15 ("Searches on a '
-        'GPU"). "verdict": seconds of the first verdict, beside other searches.',
+        f"(`tests/bench/draw_problems.py`), in their own sizes in TF32, {', '.join(sorted({name_gpu(row) for row in rows}))}"
+        f", driver {', '.join(sorted({row['driver'] for row in rows}))}, {dates[0]} to {dates[-1]}. *first*: the "
+        "planner's first version, torch eager and torch.compile, which took turns in one run. *best*: the best version "
+        'of a tree search of at most 15 trials ("Searches on a GPU") and torch eager in another run; *gain*: its '
+        "kernels over those of the first, and the trials. Medians; up to five searches shared the GPU and the host, and "
+        "took turns at timing. A call is from an idle GPU to the end of its kernels, host time included, for all. "
+        "*verdict*: seconds of the first verdict, beside other searches.",
         table(head, cells),
-        "\n".join(_summaries(timed)),
-        f"Not run: {DRAWN - len(rows)} of {DRAWN}, for lack of time."
-        + (f" Not timed: {', '.join(failed)}." if failed else ""),
-        f"Source: `results/{LIVE}.jsonl`, `tests/bench/search_live.py`.",
+        "\n".join([*_summaries("first version", first, names), *_summaries("best version", best, names)]),
+        _disturbed(first, best, names),
+        f"Not run: {DRAWN - len(names)} of {DRAWN}.",
+        f"Source: `results/{FIRST}.jsonl`, `results/{LIVE}.jsonl`, `tests/bench/search_live.py`.",
     )
 
 
-def _summaries(timed: list[Json]) -> list[str]:
+def name_gpu(row: Json) -> str:
+    """The GPU of a row: rows name it as sessions did at their time."""
+    return str(row["device"]).removeprefix("NVIDIA ")
+
+
+def has_both_times(row: Json) -> bool:
+    """Whether a row has the time of a call, of the version and of torch eager."""
+    return bool(row["again"].get("call_s") and row["again"].get("eager_call_s"))
+
+
+def over_eager(row: Json) -> float:
+    """How many times faster a call is than one of torch eager."""
+    return float(row["again"]["eager_call_s"] / row["again"]["call_s"])
+
+
+def _summaries(what: str, rows: dict[str, Json], names: list[str]) -> list[str]:
     lines = []
     for level in ("level1", "level2"):
-        mine = [row["again"] for row in timed if row["problem"].startswith(level)]
+        mine = [rows[name] for name in names if name.startswith(level)]
         if not mine:
             continue
-        eager = [one["eager_call_s"] / one["call_s"] for one in mine]
-        compiled = [one["compiled_call_s"] / one["call_s"] for one in mine if one["compiled_call_s"]]
-        count = f"{len(mine)} problem{'s' * (len(mine) > 1)}"
+        eager = list(map(over_eager, mine))
+        calls = [row["again"] for row in mine if row["again"].get("compiled_call_s")]
+        compiled = [one["compiled_call_s"] / one["call_s"] for one in calls]
+        beside = f", {geometric_mean(compiled):.2f} over torch.compile" if len(compiled) == len(mine) else ""
         lines.append(
-            f"- {level}, {count}: geometric mean {geometric_mean(eager):.2f} over torch eager, "
-            f"{geometric_mean(compiled):.2f} over torch.compile; least {min(eager):.2f} over torch eager; "
-            f"{sum(ratio < 0.9 for ratio in eager)} below 0.9"
+            f"- {level}, {what}, {len(mine)} problem{'s' * (len(mine) > 1)}: geometric mean {geometric_mean(eager):.2f} "
+            f"over torch eager{beside}; least {min(eager):.2f} over torch eager; {sum(one < 0.9 for one in eager)} below 0.9"
         )
     return lines
+
+
+def _disturbed(first: dict[str, Json], best: dict[str, Json], names: list[str]) -> str:
+    """The calls of first versions that took far longer than the same kernels took in the other run."""
+    found = [name for name in names if first[name]["again"]["call_s"] > DISTURBED * best[name]["again"]["call_s"]]
+    said = (
+        f"{name.replace('_', ' ', 1)} ({time(first[name]['again']['call_s'])}, with kernels of "
+        f"{time(first[name]['again']['kernels_s'])}; in the other run {time(best[name]['again']['call_s'])})"
+        for name in found
+    )
+    return f"Disturbed by other work on the host, and counted as measured: {', '.join(said)}." if found else ""
+
+
+def own_modules() -> str:
+    """Both times of modules of a person's own on a GPU, beside torch eager and torch.compile."""
+    rows = [row for row in load_rows(FIRST) if not row["problem"].startswith("level")]
+    cells = [
+        [
+            OWN[row["problem"]],
+            *(time(row["again"][key]) for key in FIRST_TIMES),
+            f"{over_eager(row):.2f}",
+            f"{row['again']['compiled_call_s'] / row['again']['call_s']:.2f}",
+        ]
+        for row in sorted(rows, key=lambda row: row["problem"])
+    ]
+    return section(
+        "## Operations of own modules as called",
+        f"The planner's first version in TF32, {name_gpu(rows[0])}, driver {rows[0]['driver']}, {rows[0]['date'][:10]}, as "
+        'in "KernelBench problems as called". One run each, on the modules that the kernels were written for. The bound '
+        "counts the problem's own bytes and FLOPs.",
+        table(
+            ("problem", "bound", "kernels", "a call", "torch eager", "torch.compile", "over eager", "over compile"),
+            cells,
+        ),
+        f"Source: `results/{FIRST}.jsonl`, `tests/bench/search_live.py`.",
+    )
+
+
+def little_memory() -> str:
+    """Verdicts on a card that another process has filled."""
+    found = load("h200_memory_24")
+    rows = found["rows"]
+    right = sum(bool(row["correct"]) for row in rows)
+    cells = [
+        [
+            row["problem"].removesuffix(".py").replace("/", " "),
+            f"{row['least_gb']:.2f} GB",
+            "right" if row["correct"] else row["failure"],
+            f"{row['seconds']:.0f} s",
+        ]
+        for row in rows
+    ]
+    return section(
+        "## Verdicts with little memory left",
+        f"Another process held all but {rows[0]['left_gb']:.0f} GB of an {found['about']['gpu']} ({found['about']['date']}). Of "
+        f"the ten smallest of the thirty problems, in float32, {right} of {len(rows)} first versions were right. *tensors*: "
+        "inputs, parameters and results; *took*: opening and the first verdict.",
+        table(("problem", "tensors", "verdict", "took"), cells),
+        source("h200_memory_24", "memory_on_gpu.py"),
+    )
 
 
 def host_time() -> str:

@@ -11,7 +11,7 @@ A problem is a name of the package or a file, such as those of tests/bench/probl
 planner's first choice is measured first, and every search starts from it. NAME/none is a strategy without priors. A row
 per search goes to --out as it is made; a file of rows is continued. Each row has the device, versions and the date.
 `first_s` and `best_s` are the kernels' times by the session's whole verdicts. The best version is measured again at the
-end, in one run with torch eager and torch.compile: `again` has the kernels' times and those of whole calls of all three
+end, in one run with torch eager and (unless --torch-compile never) torch.compile: `again` has the kernels' times and those of whole calls of all three
 (by `Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that verdict by phase. With --per-gpu N, N
 searches at a time run on each GPU in processes of their own; those on one GPU take turns at timing.
 
@@ -97,7 +97,7 @@ def search_problem(
         chosen = best.version if best is not None and is_better and best.version else first.number
         again: Json = {}
         if verdict.time_provenance == "measured":
-            session.torch_compile = "now"
+            session.torch_compile = arguments.torch_compile
             trial = session.test(chosen)
             again = {
                 **time_columns(trial.outcome),
@@ -316,6 +316,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, help="runs ahead in each search; by default as cores allow")
     parser.add_argument("--shared", metavar="FOLDER", help="outcomes that searches share")
     parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--torch-compile", choices=("now", "never"), default="now", help="at the end, beside eager")
     parser.add_argument("--executor", default="auto")
     parser.add_argument("--precision", default="declared")
     parser.add_argument("--search-s", type=float, default=1e6, help="most seconds of a search")

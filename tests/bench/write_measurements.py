@@ -18,7 +18,7 @@ import search_tables
 from graph_tables import caches, mini_batches, mini_batches_on_gpu, recorded_maps
 from live_tables import searches_on_gpu
 from page_parts import RESULTS, geometric_mean, load, section, source, table, time
-from problem_tables import host_time, kernelbench, problems_as_called
+from problem_tables import host_time, kernelbench, little_memory, own_modules, problems_as_called
 
 from workbench import docs, landscapes
 
@@ -306,7 +306,8 @@ def searches() -> str:
 
 SECTIONS: tuple[Callable[[], str], ...] = (
     nineteen, recorded_landscapes, products, convolutions, row_kernels, models, device_tables.other_device,
-    turnaround, kernel_library, energy, problems_as_called, host_time, kernelbench, advice, recorded_sessions, searches,
+    turnaround, kernel_library, energy, problems_as_called, own_modules, little_memory,
+    host_time, kernelbench, advice, recorded_sessions, searches,
     searches_on_gpu, caches,
     mini_batches, mini_batches_on_gpu, recorded_maps,
 )  # fmt: skip

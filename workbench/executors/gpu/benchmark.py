@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from workbench.analysis import steadiness
-from workbench.errors import ProblemError
+from workbench.errors import GpuMemoryError, ProblemError
 from workbench.executors.gpu.contestants import CALLS, REFERENCES, Contestant, compare_contestants, summarise
-from workbench.executors.gpu.memory import preallocate
+from workbench.executors.gpu.memory import describe_shortage, preallocate
 from workbench.executors.gpu.rounds import (
     MOST_TIMING_S,
     Hold,
@@ -161,6 +161,8 @@ class Run:
             next(one.outputs for one in self.job.facts.cases if one.name == case),
         )
         self.about = self.referee.recv()
+        if "memory" in self.about:
+            raise _describe_shortage(case, self.about)
         if "error" in self.about:
             raise ProblemError(str(self.about["error"]))
 
@@ -176,10 +178,7 @@ class Run:
             said |= self.referee.call({"do": "check", "case": case, "trial": trial, "timed": timed, **place})
         self._add_phase("checks", start)
         if "memory" in said:
-            raise ProblemError(
-                f"the reference of case {case} does not fit the GPU's memory: {said['memory']} Make sizes smaller with "
-                "--set NAME=VALUE, or end other programs on the GPU"
-            )
+            raise _describe_shortage(case, said)
         if "error" in said:
             raise WrongResult(
                 Failure(
@@ -383,3 +382,10 @@ class Run:
                 call_high_s=found.calls[2],
             )
         self.result.ratios = compare_contestants(players, size, self.calls)
+
+
+def _describe_shortage(case: str, said: Json) -> GpuMemoryError:
+    return GpuMemoryError(
+        f"the reference of case {case} does not fit the GPU's memory: {describe_shortage(said['memory'])}; make sizes "
+        "smaller with --set NAME=VALUE, or end other programs on the GPU"
+    )

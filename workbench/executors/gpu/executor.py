@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.errors import ProblemError, Stopped
+from workbench.errors import GpuMemoryError, ProblemError, Stopped
 from workbench.executors.gpu import telemetry
 from workbench.executors.gpu.benchmark import Run
-from workbench.executors.gpu.memory import check_fits, choose_folder, needs_turns
+from workbench.executors.gpu.memory import check_fits, choose_folder, explain_shortage, lacks_memory, needs_turns
 from workbench.executors.gpu.presence import device_at_hand, gpu_at_hand, why_no_gpu
 from workbench.executors.gpu.processes import Begun, Candidates, RefereePool, WorkerProcess, process_ids
 from workbench.executors.gpu.rounds import RunResult
-from workbench.executors.gpu.turns import GpuTurns
+from workbench.executors.gpu.turns import GpuTurns, share_memory
 from workbench.executors.jobs.client import Server, server
 from workbench.executors.jobs.folder import JobFolder, candidate_outcome, disk_limit, prepare
 from workbench.executors.jobs.rpc import Ended, Gone
@@ -84,7 +84,8 @@ class GpuExecutor(Executor):
     def run(self, job: Job, context: RunContext = PLAIN, /) -> Outcome:
         """Run, check and time the candidate at the job's cases, in turns with torch eager and the job's rival.
 
-        The outcome names the GPU that ran it. Raises `ProblemError` if the problem does not fit the device.
+        The outcome names the GPU that ran it. What found too little memory beside other runs is run again alone. Raises
+        `ProblemError` if the problem does not fit the device.
         """
         check_fits(job.facts, job.cases, telemetry.memory_bytes())
         here = self.device_name()
@@ -92,10 +93,22 @@ class GpuExecutor(Executor):
             job = replace(job, device=here)
         turns = GpuTurns(gpu_at_hand(), context)
         start = time.perf_counter()
-        outcome = self._run_in_folders(job, context, turns)
-        if turns.waited_s and outcome.failure is not None and outcome.failure.kind == "timeout":
-            outcome = self._run_in_folders(job, context, turns)  # its time passed while it waited for its turn
+        try:
+            outcome = self._run_beside_others(job, context, turns)
+        except GpuMemoryError:
+            outcome = None
+        if outcome is None or lacks_memory(outcome):
+            with share_memory(turns.gpu, context, alone=True):
+                outcome = explain_shortage(self._run_in_folders(job, context, turns))
         return replace(outcome, phases=(*outcome.phases, ("total", time.perf_counter() - start)))
+
+    def _run_beside_others(self, job: Job, context: RunContext, turns: GpuTurns) -> Outcome:
+        """Run while others hold tensors on the GPU too."""
+        with share_memory(turns.gpu, context):
+            outcome = self._run_in_folders(job, context, turns)
+            if turns.waited_s and outcome.failure is not None and outcome.failure.kind == "timeout":
+                outcome = self._run_in_folders(job, context, turns)  # its time passed while it waited for its turn
+            return outcome
 
     def _run_in_folders(self, job: Job, context: RunContext, turns: GpuTurns) -> Outcome:
         """Run with folders of its own, while no other run of this process does, but for quick ones."""

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.errors import ProblemError
-from workbench.records import Facts, Job, TensorSpec
+from workbench.records import Facts, Job, Outcome, TensorSpec
 
 SHARED_MEMORY = Path("/dev/shm")  # outputs of full-size problems are gigabytes; in memory if there is room
+SHORTAGE_HINT = (
+    "no other run of the workbench was on this GPU; allocate less beside the results, make sizes smaller with --set "
+    "NAME=VALUE, or end other programs on the GPU"
+)
 READY_BYTES = 1 << 30  # allocated before the first output is due; the writer's threads allocate the rest
 GB = 1e9
 LARGE_SHARE = 1 / 16  # of the device's memory; a check takes several times a job's tensors (inferred)
+SHORT = "out of memory"  # in what torch, the driver and the runtime say, in any case
+SHORTAGE = re.compile(
+    r"Tried to allocate (?P<more>\S+ \wiB).* capacity of (?P<all>\S+) GiB of which (?P<free>\S+) (?P<unit>\wiB) is free",
+    re.DOTALL,
+)  # torch's words
 SPARE_BYTES = 256 << 20  # for everything else in a job's folder
 
 
@@ -59,3 +70,25 @@ def preallocate(folder: Path, specs: Sequence[TensorSpec]) -> None:
         with open(folder / f"{n}.bin", "wb") as file, contextlib.suppress(OSError):
             if size := spec.size_bytes:
                 os.posix_fallocate(file.fileno(), 0, min(size, READY_BYTES))
+
+
+def lacks_memory(outcome: Outcome) -> bool:
+    """Whether a candidate found too little memory on the device."""
+    failure = outcome.failure
+    return failure is not None and SHORT in failure.message.lower().replace("_", " ")
+
+
+def describe_shortage(said: str) -> str:
+    """What torch says of too little memory in a few words: how much was asked for, and how much there was."""
+    found = SHORTAGE.search(said)
+    if found is None:
+        return said.strip().partition(". ")[0].rstrip(".")
+    return f"{found['more']} more were asked for, {found['free']} {found['unit']} of {found['all']} GiB were free"
+
+
+def explain_shortage(outcome: Outcome) -> Outcome:
+    """The outcome of a candidate that ran alone, with a clear line if it still found too little memory."""
+    if outcome.failure is None or not lacks_memory(outcome):
+        return outcome
+    message = f"out of memory on the GPU: {describe_shortage(outcome.failure.message)}"
+    return replace(outcome, failure=replace(outcome.failure, message=message, hint=SHORTAGE_HINT))

@@ -1,7 +1,8 @@
 """A lock for each GPU, by its UUID, in the user's cache folder: sessions on one GPU take turns.
 
 Timing, profiling and calibration hold it alone. Checks of results share it, so that they do not run during a timing.
-Compiling needs no turn. It is a lock of the kernel on an open file (flock), which ends with its process.
+Compiling needs no turn. Runs share the GPU's memory; one that found too little of it runs again alone (`share_memory`).
+A turn is a lock of the kernel on an open file (flock), which ends with its process.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ LOOK_S = 0.1  # between two looks at a stop
 
 
 class GpuTurns:
-    """The turns of this process on one GPU. `waited_s` is what it waited for others, in all."""
+    """The turns of this process on one GPU, or on its memory. `waited_s` is what it waited for others, in all."""
 
-    def __init__(self, gpu: Gpu, context: RunContext = PLAIN) -> None:
-        self.gpu, self.context = gpu, context
-        self.path = lock_folder() / f"{gpu.uuid}.lock"
+    def __init__(self, gpu: Gpu, context: RunContext = PLAIN, of: str = "") -> None:
+        self.gpu, self.context, self.of = gpu, context, of
+        self.path = lock_folder() / f"{gpu.uuid}{'.' * bool(of)}{of}.lock"
         self.waited_s = 0.0
 
     @contextlib.contextmanager
@@ -64,7 +65,16 @@ class GpuTurns:
         """A line that says who uses the GPU."""
         users = find_holders(self.path)
         by = f"pid {', '.join(map(str, users))}" if users else "another session"
-        return f"waiting for GPU {self.gpu.number} (used by {by})"
+        return f"waiting for {'memory of ' * bool(self.of)}GPU {self.gpu.number} (used by {by})"
+
+
+@contextlib.contextmanager
+def share_memory(gpu: Gpu, context: RunContext, *, alone: bool = False) -> Iterator[None]:
+    """Hold tensors on a GPU beside other runs, or `alone`: after all that are at work, and before those that come later."""
+    with contextlib.ExitStack() as held:
+        with GpuTurns(gpu, context, "queue").hold():  # who waits here comes after the one that waits for the memory
+            held.enter_context(GpuTurns(gpu, context, "memory").hold(shared=not alone))
+        yield
 
 
 def take_turn(context: RunContext = PLAIN) -> contextlib.AbstractContextManager[None]:
