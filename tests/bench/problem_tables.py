@@ -37,8 +37,8 @@ def load_rows(name: str) -> list[Json]:
 
 
 def problems_as_called() -> str:
-    """Both times of KernelBench problems on a GPU, beside torch eager and torch.compile: of the planner's first version,
-    and of the best version of a search.
+    """Both times of KernelBench problems on a GPU, beside torch eager and torch.compile: of the planner's first
+    version, and of the best version of a search.
     """
     best = {row["problem"]: row for row in load_live() if has_both_times(row)}
     first = {row["problem"]: row for row in load_rows(FIRST) if has_both_times(row)}
@@ -64,12 +64,13 @@ def problems_as_called() -> str:
     return section(
         "## KernelBench problems as called",
         "Of each level the three problems with the largest inputs and twelve at random "
-        f"(`tests/bench/draw_problems.py`), in their own sizes in TF32, {', '.join(sorted({name_gpu(row) for row in rows}))}"
-        f", driver {', '.join(sorted({row['driver'] for row in rows}))}, {dates[0]} to {dates[-1]}. *first*: the "
+        f"(`tests/bench/draw_problems.py`), in their own sizes in TF32, "
+        f"{', '.join(sorted({name_gpu(row) for row in rows}))}, driver "
+        f"{', '.join(sorted({row['driver'] for row in rows}))}, {dates[0]} to {dates[-1]}. *first*: the "
         "planner's first version, torch eager and torch.compile, which took turns in one run. *best*: the best version "
         'of a tree search of at most 15 trials ("Searches on a GPU") and torch eager in another run; *gain*: its '
-        "kernels over those of the first, and the trials. Medians; up to five searches shared the GPU and the host, and "
-        "took turns at timing. A call is from an idle GPU to the end of its kernels, host time included, for all. "
+        "kernels over those of the first, and the trials. Medians; up to five searches shared the GPU and the host, "
+        "and took turns at timing. A call is from an idle GPU to the end of its kernels, host time included, for all. "
         "*verdict*: seconds of the first verdict, beside other searches.",
         table(head, cells),
         "\n".join([*_summaries("first version", first, names), *_summaries("best version", best, names)]),
@@ -105,8 +106,9 @@ def _summaries(what: str, rows: dict[str, Json], names: list[str]) -> list[str]:
         compiled = [one["compiled_call_s"] / one["call_s"] for one in calls]
         beside = f", {geometric_mean(compiled):.2f} over torch.compile" if len(compiled) == len(mine) else ""
         lines.append(
-            f"- {level}, {what}, {len(mine)} problem{'s' * (len(mine) > 1)}: geometric mean {geometric_mean(eager):.2f} "
-            f"over torch eager{beside}; least {min(eager):.2f} over torch eager; {sum(one < 0.9 for one in eager)} below 0.9"
+            f"- {level}, {what}, {len(mine)} problem{'s' * (len(mine) > 1)}: geometric mean "
+            f"{geometric_mean(eager):.2f} over torch eager{beside}; least {min(eager):.2f} over torch eager; "
+            f"{sum(one < 0.9 for one in eager)} below 0.9"
         )
     return lines
 
@@ -136,9 +138,10 @@ def own_modules() -> str:
     ]
     return section(
         "## Operations of own modules as called",
-        f"The planner's first version in TF32, {name_gpu(rows[0])}, driver {rows[0]['driver']}, {rows[0]['date'][:10]}, as "
-        'in "KernelBench problems as called". One run each, on the modules that the kernels were written for. The bound '
-        "counts the problem's own bytes and FLOPs.",
+        f"The planner's first version in TF32, {name_gpu(rows[0])}, driver {rows[0]['driver']}, "
+        f"{rows[0]['date'][:10]}, "
+        'as in "KernelBench problems as called". One run each, on the modules that the kernels were written for. The '
+        "bound counts the problem's own bytes and FLOPs.",
         table(
             ("problem", "bound", "kernels", "a call", "torch eager", "torch.compile", "over eager", "over compile"),
             cells,
@@ -163,9 +166,10 @@ def little_memory() -> str:
     ]
     return section(
         "## Verdicts with little memory left",
-        f"Another process held all but {rows[0]['left_gb']:.0f} GB of an {found['about']['gpu']} ({found['about']['date']}). Of "
-        f"the ten smallest of the thirty problems, in float32, {right} of {len(rows)} first versions were right. *tensors*: "
-        "inputs, parameters and results; *took*: opening and the first verdict.",
+        f"Another process held all but {rows[0]['left_gb']:.0f} GB of an {found['about']['gpu']} "
+        f"({found['about']['date']}). "
+        f"Of the ten smallest of the thirty problems, in float32, {right} of {len(rows)} first versions were right. "
+        "*tensors*: inputs, parameters and results; *took*: opening and the first verdict.",
         table(("problem", "tensors", "verdict", "took"), cells),
         source("h200_memory_24", "memory_on_gpu.py"),
     )

@@ -22,7 +22,7 @@ GB = 1e9
 LARGE_SHARE = 1 / 16  # of the device's memory; a check takes several times a job's tensors (inferred)
 SHORT = "out of memory"  # in what torch, the driver and the runtime say, in any case
 SHORTAGE = re.compile(
-    r"Tried to allocate (?P<more>\S+ \wiB).* capacity of (?P<all>\S+) GiB of which (?P<free>\S+) (?P<unit>\wiB) is free",
+    r"Tried to allocate (?P<more>\S+ \wiB).* capacity of (?P<all>\S+) GiB of which (?P<free>\S+ \wiB) is free",
     re.DOTALL,
 )  # torch's words
 SPARE_BYTES = 256 << 20  # for everything else in a job's folder
@@ -83,7 +83,7 @@ def describe_shortage(said: str) -> str:
     found = SHORTAGE.search(said)
     if found is None:
         return said.strip().partition(". ")[0].rstrip(".")
-    return f"{found['more']} more were asked for, {found['free']} {found['unit']} of {found['all']} GiB were free"
+    return f"{found['more']} more were asked for, {found['free']} of {found['all']} GiB were free"
 
 
 def explain_shortage(outcome: Outcome) -> Outcome:

@@ -70,7 +70,7 @@ class GpuTurns:
 
 @contextlib.contextmanager
 def share_memory(gpu: Gpu, context: RunContext, *, alone: bool = False) -> Iterator[None]:
-    """Hold tensors on a GPU beside other runs, or `alone`: after all that are at work, and before those that come later."""
+    """Hold tensors on a GPU beside other runs, or `alone`: after those at work, before those that come later."""
     with contextlib.ExitStack() as held:
         with GpuTurns(gpu, context, "queue").hold():  # who waits here comes after the one that waits for the memory
             held.enter_context(GpuTurns(gpu, context, "memory").hold(shared=not alone))
