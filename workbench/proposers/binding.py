@@ -13,6 +13,7 @@ from workbench.language import Binding, Call, Program, Stage, format_program, pa
 from workbench.language.ir import Operand
 from workbench.problems import PROBLEM_NAMES
 from workbench.problems.model_class import result_classes, signature_of
+from workbench.proposers.obstacles import recognise_whole
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import list_unpacked, name_inputs
 from workbench.proposers.recognition.forms.made import name_made
@@ -50,7 +51,7 @@ def _plain_stages(found: Computation) -> tuple[Stage, ...]:
 def recognise_problem(facts: Facts) -> Computation:
     """The problem as a computation of the language. Raises `UserError` if the language has no operation for it."""
     try:
-        return recognise(facts)
+        return recognise_whole(facts)
     except Unrecognised as reason:
         raise UserError(
             f"muCUTLASS has no operation for this problem ({reason}); write the kernel itself: %%cutegen edit"

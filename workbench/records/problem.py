@@ -205,6 +205,8 @@ class Facts:
     made: tuple[MadeTensor, ...] = field(default=(), metadata=LATER)
     # whole numbers of `graph` that are extents of inputs there by chance: they are the same at other sizes
     constants: tuple[int, ...] = field(default=(), metadata=LATER)
+    # (name of a call of `graph`, where forward makes it: "line 12", "line 3 of layers"), as far as it is known
+    places: tuple[tuple[str, str], ...] = field(default=(), metadata=LATER)
 
     @property
     def result_titles(self) -> tuple[str, ...]:

@@ -51,6 +51,15 @@ TORCH_NAMES = TORCH_FUNCTIONS | {  # and what is written with other arguments, o
         for rank in (1, 2, 3)
     },
     "upsample_trilinear3d": "interpolate (trilinear)",
+    "col2im": "fold",
+    "im2col": "unfold",
+    "grid_sampler_2d": "grid_sample",
+    "grid_sampler_3d": "grid_sample",
+    "lift_fresh_copy": "tensor",
+    "_pdist_forward": "pdist",
+    "_linalg_svd": "svd",
+    "linalg_inv_ex": "inv",
+    **{f"_fft_{kind}": "fft" for kind in ("r2c", "c2r", "c2c")},
     "upsample_bicubic2d": "interpolate (bicubic)",
     **{f"_upsample_{kind}2d_aa": f"interpolate ({kind}, antialias)" for kind in ("bilinear", "bicubic")},
 }
@@ -90,6 +99,14 @@ class Piece:
 
 class Unrecognised(Exception):
     """The graph has something that the planner cannot write. The message names it."""
+
+
+class UnknownCalls(Unrecognised):
+    """No kernel takes these calls, by their names in torch. `kind`: of what numbers. `advice`: what to do."""
+
+    def __init__(self, calls: str, kind: str, advice: str, place: str = "") -> None:
+        super().__init__(f"the planner has no kernel for {calls}{kind}{f' in {place}' if place else ''}; {advice}")
+        self.kind, self.advice = kind, advice
 
 
 def aten_name(op: Operation) -> str:
