@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 from workbench.codegen import check_program
 from workbench.errors import ProgramError
@@ -10,7 +11,9 @@ from workbench.proposers.binding import binding_of, plain_program
 from workbench.proposers.obstacles import is_free, isolate_call, part_before
 from workbench.proposers.planner import list_rungs
 from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.proposers.recognition.forms.state import COUNTER
 from workbench.proposers.recognition.graph import YOURSELF
+from workbench.proposers.recognition.mutations import list_written, why_not
 from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask, Facts, Operation, Problem, record
 
@@ -58,8 +61,9 @@ def _shorten(reason: str) -> str:
 def _largest_part(facts: Facts, reason: str) -> Coverage:
     """The part with the most calls that is recognised by itself."""
     whole = _count_computing(facts.graph)
+    calls = _list_before_writes(facts)
     parts = sorted(
-        ((part_before(facts.graph, op.name), op.name) for op in facts.graph[:-1] if len(op.result) == 1),
+        ((part_before(facts.graph, op.name), op.name) for op in calls if len(op.result) == 1),
         key=lambda item: -_count_computing(item[0]),
     )
     for graph, result in parts[:MOST_TRIED]:
@@ -67,10 +71,18 @@ def _largest_part(facts: Facts, reason: str) -> Coverage:
         part = _plain_part(dataclasses.replace(facts, graph=graph, full_graph=part_before(facts.full_graph, result)))
         if count and part:
             return Coverage(reason=reason, part=part, result=result, calls=count, of=whole)
-    for op in facts.graph[:MOST_TRIED]:
+    for op in calls[:MOST_TRIED]:
         if not is_free(op) and len(op.result) == 1 and (part := _plain_part(isolate_call(facts, op))):
             return Coverage(reason=reason, part=part, result=op.name, calls=1, of=whole)
     return Coverage(reason=reason, of=whole)
+
+
+def _list_before_writes(facts: Facts) -> tuple[Operation, ...]:
+    """The calls of which a part may consist: those before a write that a kernel would not do."""
+    calls = facts.graph[:-1]
+    if why_not(facts) is None:
+        return calls
+    return tuple(itertools.takewhile(lambda op: all(name.endswith(COUNTER) for name in list_written(op)), calls))
 
 
 def _plain_part(facts: Facts) -> str:

@@ -21,7 +21,7 @@ FRAME = re.compile(r'File "<(problem|module) ([^"]*)>", line (\d+)')  # of a pro
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """A module as ATen calls, specs of its parameters and buffers, and where forward makes the calls (`Facts.places`)."""
+    """A module as ATen calls, specs of its parameters and buffers, and where its calls are (`Facts.places`)."""
 
     graph: tuple[Operation, ...]
     parameters: tuple[TensorSpec, ...]
