@@ -40,6 +40,8 @@ from workbench.records.problem import (
     Size,
     TensorSpec,
     Work,
+    aten_name,
+    plain_name,
     scale_name,
 )
 from workbench.records.profile import (
@@ -127,7 +129,9 @@ __all__ = [
     "Version",
     "Work",
     "WrongValues",
+    "aten_name",
     "kernel_function",
+    "plain_name",
     "record",
     "scale_name",
 ]

@@ -81,6 +81,18 @@ class Operation:
     result: tuple[TensorSpec, ...] = ()
 
 
+def aten_name(op: Operation) -> str:
+    """The call's name in ATen: `aten.addmm.default` is addmm."""
+    return op.target.removeprefix("aten.").split(".")[0]
+
+
+def plain_name(op: Operation) -> str:
+    """The call's name in ATen without the end of calls that write to their operand, which compute the same: `add_` is
+    add.
+    """
+    return aten_name(op).removesuffix("_")
+
+
 @record
 class Case:
     """A set of shapes to test: `full` (as in the file), `shrunk` (fits the emulator's budget), `odd`, `tiny` (sizes of

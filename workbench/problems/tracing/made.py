@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from workbench.problems.tracing.uses import Slot, list_slots
 from workbench.problems.tracing.whole import drop_reservations, trace_at
-from workbench.records import Case, MadeTensor, Operation, Problem, scale_name
+from workbench.records import Case, MadeTensor, Operation, Problem, aten_name, plain_name, scale_name
 
 Graph = tuple[Operation, ...]
 Traced = tuple[dict[str, Operation], dict[str, int]]  # a graph by its names, the inputs' extents by their expressions
@@ -45,7 +45,7 @@ def find_of_sizes(problem: Problem, whole: Case, full: Graph, cases: Sequence[Ca
     own = [(small, cases[0]), (full, whole)]
     calls = [(op.name, op.target) for op in small]
     if [(op.name, op.target) for op in full] != calls or not (
-        any(_name(op) in SOURCES or _has_own_scale(op) for op in small)
+        any(aten_name(op) in SOURCES or _has_own_scale(op) for op in small)
         or _list_doubtful(small, _list_extents(cases[0]))
     ):
         return OfSizes()
@@ -67,7 +67,7 @@ def _pair(graphs: Sequence[tuple[Graph, Case]], calls: Sequence[tuple[str, str]]
 def _list_doubtful(graph: Graph, extents: dict[str, int]) -> list[tuple[Slot, int]]:
     """Numbers with which calls calculate that are extents of inputs, perhaps by chance."""
     known = {str(extent) for extent in extents.values() if extent > LEAST}
-    calculating = tuple(op for op in graph if _name(op).removesuffix("_") in CALCULATIONS)
+    calculating = tuple(op for op in graph if plain_name(op) in CALCULATIONS)
     return [(slot, int(text)) for slot, text in list_slots(calculating) if text in known]
 
 
@@ -100,28 +100,28 @@ def _describe(name: str, traced: Sequence[Traced], device: str) -> MadeTensor | 
     op = traced[0][0][name]
     if _has_own_scale(op):
         return _describe_scale(op, traced, device)
-    if _name(op) == "arange":
+    if aten_name(op) == "arange":
         source, numbers = op, _express_all([graph[name].operands for graph, _ in traced], traced)
     else:
-        found = traced[0][0].get(op.operands[0]) if op.operands and _name(op) in TRIANGLES else None
-        if found is None or _name(found) != "ones":
+        found = traced[0][0].get(op.operands[0]) if op.operands and aten_name(op) in TRIANGLES else None
+        if found is None or aten_name(found) != "ones":
             return None
         source, numbers = found, _express_all([(*graph[name].operands[1:], "0")[:1] for graph, _ in traced], traced)
     extents = _express_all([tuple(map(str, graph[name].result[0].shape)) for graph, _ in traced], traced)
     if numbers is None or extents is None:
         return None
     more = f"dtype=torch.{source.result[0].dtype}, device={device}.device"
-    if _name(op) == "arange":
+    if aten_name(op) == "arange":
         text = f"torch.arange({', '.join(numbers)}, {more})"
     else:
-        text = f"torch.ones(({', '.join(extents)}), {more}).{_name(op)}({', '.join(numbers)})"
+        text = f"torch.ones(({', '.join(extents)}), {more}).{aten_name(op)}({', '.join(numbers)})"
     return MadeTensor(name=name, dtype=source.result[0].dtype, expression=text, extents=extents)
 
 
 def _has_own_scale(op: Operation) -> bool:
     """Whether it is an attention with a mask that multiplies its scores by 1 / sqrt(head dimension)."""
     more = dict(op.keywords)
-    return _name(op).startswith(ATTENTION) and more.get("attn_mask", "None") != "None" and "scale" not in more
+    return aten_name(op).startswith(ATTENTION) and more.get("attn_mask", "None") != "None" and "scale" not in more
 
 
 def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> MadeTensor | None:
@@ -163,7 +163,3 @@ def _express(texts: Sequence[str], extents: Sequence[dict[str, int]]) -> str | N
         if [one.get(first, 0) - one.get(second, 0) for one in extents] == wanted:
             return f"{first} - {second}"
     return None
-
-
-def _name(op: Operation) -> str:
-    return op.target.removeprefix("aten.").split(".")[0]

@@ -10,6 +10,8 @@ import itertools
 
 from workbench.language import Call, Stage
 from workbench.records import Facts, Operation, record
+from workbench.records import aten_name as aten_name
+from workbench.records import plain_name as plain_name
 
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
 DISTANCES = "distances"  # of the rows of a tensor and the columns of another; the keyword metric says which
@@ -109,20 +111,10 @@ class UnknownCalls(Unrecognised):
         self.kind, self.advice = kind, advice
 
 
-def aten_name(op: Operation) -> str:
-    """`aten.addmm.default` is addmm."""
-    return op.target.removeprefix("aten.").split(".")[0]
-
-
 def list_torch_names(graph: tuple[Operation, ...]) -> list[str]:
     """The operations of a graph by the names that a person knows, in order; equal neighbours once."""
     found = [TORCH_NAMES.get(plain_name(op), plain_name(op)) for op in graph if op.target.startswith("aten.")]
     return [name for name, _ in itertools.groupby(found)]
-
-
-def plain_name(op: Operation) -> str:
-    """The call's name; calls that write to their operand (add_) compute the same."""
-    return aten_name(op).removesuffix("_")
 
 
 def python_expression(value: str) -> str:
