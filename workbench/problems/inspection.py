@@ -19,8 +19,8 @@ from workbench.problems.tracing import Trace, trace_graph
 from workbench.problems.tracing.branch_search import BranchSearch
 from workbench.problems.tracing.joint import trace_uses
 from workbench.problems.tracing.kinds import find_kind, operation_names
-from workbench.problems.tracing.made import find_of_sizes
 from workbench.problems.tracing.positions import Branch, list_branches
+from workbench.problems.tracing.shape_derived import find_shape_derived
 from workbench.problems.tracing.uncompiled import note_compile
 from workbench.problems.tracing.whole import Full, trace_at, trace_full
 from workbench.problems.work import count_work, note_partial_reads
@@ -277,7 +277,7 @@ def _make_facts(
     beyond, unreached = _go_beyond(held, full, small, (*drawn, *edges), measured, search)
     edges = (*edges, *beyond)
     given, others = _vary_given(problem, measured, full, small)
-    of_sizes = find_of_sizes(held, measured.case, full.graph, (*drawn, *edges), graph)
+    derived = find_shape_derived(held, measured.case, full.graph, (*drawn, *edges), graph)
     work = [count_work(problem, cases.measure(problem, case.name, case.settings), graph)[0] for case in drawn]
     whole, named = count_work(problem, measured, full.graph or graph)
     return Facts(
@@ -298,8 +298,8 @@ def _make_facts(
         plain_arguments=measured.plain_arguments,
         given=given,
         unreached=unreached,
-        made=of_sizes.made,
-        constants=of_sizes.constants,
+        made=derived.made,
+        constants=derived.constants,
         places=_places_of_text(problem, small.places),
     )
 

@@ -176,7 +176,7 @@ def scale_name(attention: str) -> str:
 
 
 @record
-class MadeTensor:
+class ShapeDerivedTensor:
     """A tensor that forward makes of sizes alone: torch.arange(x.shape[0]); or a factor made of one."""
 
     name: str  # of the value in `graph`, or `scale_name` of an attention in it
@@ -214,7 +214,7 @@ class Facts:
     given: tuple[GivenNumber, ...] = field(default=(), metadata=LATER)
     # numbers of the text beyond which no case for the emulator goes: "the constant 4096 in line 7 was never reached"
     unreached: tuple[str, ...] = field(default=(), metadata=LATER)
-    made: tuple[MadeTensor, ...] = field(default=(), metadata=LATER)
+    made: tuple[ShapeDerivedTensor, ...] = field(default=(), metadata=LATER)
     # whole numbers of `graph` that are extents of inputs there by chance: they are the same at other sizes
     constants: tuple[int, ...] = field(default=(), metadata=LATER)
     # (name of a call of `graph`, where forward makes it: "line 12", "line 3 of layers"), as far as it is known

@@ -15,10 +15,10 @@ from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.leading import name_leading
-from workbench.proposers.recognition.forms.made import name_made
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
+from workbench.proposers.recognition.forms.shape_derived import name_shape_derived
 from workbench.proposers.recognition.forms.state import write_stores
 from workbench.proposers.recognition.graph import (
     YOURSELF,
@@ -131,7 +131,7 @@ def _recognise_forms(facts: Facts) -> Computation:
     facts = distances.write_distances(write_labels(move_classes_last(split_gates(split_bags(facts)))))
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
-    made = name_made(named)
+    made = name_shape_derived(named)
     apart = split_masked(made)
     more = [*([made] if made != named else []), *([apart] if apart != made else [])]
     forms = [*divide_by_counts(named), *(one for form in more for one in (form, drop_copies(form)))]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from workbench.problems.tracing.uses import Slot, list_slots
 from workbench.problems.tracing.whole import drop_reservations, trace_at
-from workbench.records import Case, MadeTensor, Operation, Problem, aten_name, plain_name, scale_name
+from workbench.records import Case, Operation, Problem, ShapeDerivedTensor, aten_name, plain_name, scale_name
 
 Graph = tuple[Operation, ...]
 Traced = tuple[dict[str, Operation], dict[str, int]]  # a graph by its names, the inputs' extents by their expressions
@@ -28,18 +28,18 @@ LEAST = 3  # numbers up to this are read as they are
 
 
 @dataclasses.dataclass(frozen=True)
-class OfSizes:
+class ShapeDerived:
     """What the numbers of a graph are made of.
 
     `made` are the tensors that are made of sizes alone. `constants` are the whole numbers that are the same at other
     sizes although they are extents of inputs at the first case.
     """
 
-    made: tuple[MadeTensor, ...] = ()
+    made: tuple[ShapeDerivedTensor, ...] = ()
     constants: tuple[int, ...] = ()
 
 
-def find_of_sizes(problem: Problem, whole: Case, full: Graph, cases: Sequence[Case], small: Graph) -> OfSizes:
+def find_shape_derived(problem: Problem, whole: Case, full: Graph, cases: Sequence[Case], small: Graph) -> ShapeDerived:
     """`small` is the graph at the first case, `full` that at full size; the other cases are traced where need be."""
     small = drop_reservations(small)
     own = [(small, cases[0]), (full, whole)]
@@ -48,11 +48,11 @@ def find_of_sizes(problem: Problem, whole: Case, full: Graph, cases: Sequence[Ca
         any(aten_name(op) in SOURCES or _has_own_scale(op) for op in small)
         or _list_doubtful(small, _list_extents(cases[0]))
     ):
-        return OfSizes()
+        return ShapeDerived()
     traced = _pair([*own, *((trace_at(problem, case.settings).graph, case) for case in cases[1:])], calls)
     device = next((spec.name for spec in whole.inputs if spec.name.isidentifier()), "")
     made = [_describe(op.name, traced, device) for op in small] if device else []
-    return OfSizes(made=tuple(one for one in made if one is not None), constants=find_constants(traced))
+    return ShapeDerived(made=tuple(one for one in made if one is not None), constants=find_constants(traced))
 
 
 def _pair(graphs: Sequence[tuple[Graph, Case]], calls: Sequence[tuple[str, str]]) -> list[Traced]:
@@ -95,7 +95,7 @@ def _list_extents(case: Case) -> dict[str, int]:
     }
 
 
-def _describe(name: str, traced: Sequence[Traced], device: str) -> MadeTensor | None:
+def _describe(name: str, traced: Sequence[Traced], device: str) -> ShapeDerivedTensor | None:
     """The tensor of that name; None if it is made of something else."""
     op = traced[0][0][name]
     if _has_own_scale(op):
@@ -115,7 +115,7 @@ def _describe(name: str, traced: Sequence[Traced], device: str) -> MadeTensor | 
         text = f"torch.arange({', '.join(numbers)}, {more})"
     else:
         text = f"torch.ones(({', '.join(extents)}), {more}).{aten_name(op)}({', '.join(numbers)})"
-    return MadeTensor(name=name, dtype=source.result[0].dtype, expression=text, extents=extents)
+    return ShapeDerivedTensor(name=name, dtype=source.result[0].dtype, expression=text, extents=extents)
 
 
 def _has_own_scale(op: Operation) -> bool:
@@ -124,7 +124,7 @@ def _has_own_scale(op: Operation) -> bool:
     return aten_name(op).startswith(ATTENTION) and more.get("attn_mask", "None") != "None" and "scale" not in more
 
 
-def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> MadeTensor | None:
+def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> ShapeDerivedTensor | None:
     """The factor of an attention's scores, if it is another at other sizes."""
     q = op.operands[0]
     own = f"{q}.shape[{len(op.result[0].shape) - 1}]"
@@ -135,7 +135,7 @@ def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> Mad
     if dim is None or " " in dim:
         return None
     text = f"torch.full((), {dim} ** -0.5, dtype=torch.float32, device={device}.device)"
-    return MadeTensor(name=scale_name(op.name), dtype="float32", expression=text, extents=())
+    return ShapeDerivedTensor(name=scale_name(op.name), dtype="float32", expression=text, extents=())
 
 
 def _express_all(rows: Sequence[tuple[str, ...]], traced: Sequence[Traced]) -> tuple[str, ...] | None:
