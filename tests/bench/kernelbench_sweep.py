@@ -37,7 +37,7 @@ from workbench.records import Precision, Version
 from workbench.session import Session
 
 Row = dict[str, object]
-KERNEL = re.compile(r"no kernel for (.*?)(?:; |$)")
+KERNEL = re.compile(r"no kernel for (.*?)(?: in line |; |$)")
 DONE = "done"  # the last message of a problem
 WATCH_S = 2.0  # between two looks at the memory of the workers
 RECORDED = Path(__file__).parent / "results" / "kernelbench_sweep.json"

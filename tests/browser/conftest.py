@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labserver import ROOT, TOKEN, Server, folders, free_port, shutdown_kernels, wait_for_server
+from labserver import ROOT, TOKEN, Server, folders, free_port, reset_theme, shutdown_kernels, wait_for_server
 
 ARTEFACTS = ROOT / "artefacts"
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
@@ -71,7 +71,8 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def browser_page(browser: Any, server: Server) -> Iterator[Any]:
-    """A page on the server; the test fails if the page asks anything of another host."""
+    """A page on the server, light at first; the test fails if the page asks anything of another host."""
+    reset_theme(server)
     context = browser.new_context(viewport={"width": 1500, "height": 2000}, reduced_motion="reduce")
     page = context.new_page()
     page.set_default_timeout(60_000)

@@ -76,6 +76,10 @@ def theme(page: Any, name: str) -> None:
     page.wait_for_selector("#jupyterlab-splash", state="detached")
 
 
+def is_light(page: Any) -> bool:
+    return bool(page.evaluate("() => document.body.dataset.jpThemeName === 'JupyterLab Light'"))
+
+
 def restart(page: Any) -> None:
     """Restart the notebook's kernel and wait until it is idle again."""
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")

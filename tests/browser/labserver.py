@@ -16,6 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 TOKEN = "browser-tests"
 START_S = 60
+LIGHT = "JupyterLab Light"
 
 
 @dataclass
@@ -67,13 +68,20 @@ def wait_for_server(url: str, process: subprocess.Popen[bytes], log: Path) -> No
     raise RuntimeError(f"JupyterLab did not start; its log ends with: {log.read_text()[-2000:]}")
 
 
-def api(server: Server, path: str, method: str = "GET") -> Any:
-    request = urllib.request.Request(
-        f"{server.url}/api/{path}", method=method, headers={"Authorization": f"token {TOKEN}"}
-    )
+def api(server: Server, path: str, method: str = "GET", body: Any = None) -> Any:
+    """The answer of the REST API, or of JupyterLab's (paths that begin with "lab/"); `body` is sent as JSON."""
+    address = f"{server.url}/{path if path.startswith('lab/') else f'api/{path}'}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, method=method, headers={"Authorization": f"token {TOKEN}"})
     with urllib.request.urlopen(request, timeout=20) as reply:
-        body = reply.read()
-    return json.loads(body) if body else None
+        answer = reply.read()
+    return json.loads(answer) if answer else None
+
+
+def reset_theme(server: Server) -> None:
+    """Pages that are opened from now on are light, whatever theme an earlier test chose."""
+    path = "lab/api/settings/@jupyterlab/apputils-extension:themes"
+    api(server, path, "PUT", {"raw": json.dumps({"theme": LIGHT})})
 
 
 def shutdown_kernels(server: Server) -> None:

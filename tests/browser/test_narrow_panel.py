@@ -117,7 +117,6 @@ def test_all_of_a_narrow_panel_is_within_reach(browser_page: Any, server: Any, a
         page.locator(".cutegen-panel").screenshot(path=artefacts / f"narrow_{name}.png")
         assert page.evaluate(CUT) == [] and page.evaluate(OVERLAPS) == []
         assert serious_violations(page, ".cutegen-panel") == []
-    theme(page, "JupyterLab Light")
 
 
 def test_a_step_is_about_the_version_that_was_just_selected(browser_page: Any, server: Any) -> None:

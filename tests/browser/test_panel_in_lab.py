@@ -10,6 +10,7 @@ from axe import serious_violations
 from lab import (
     STEP_MS,
     click,
+    is_light,
     open_notebook,
     open_without_kernel,
     restart,
@@ -104,6 +105,7 @@ def test_panel_through_the_loop(browser_page: Any, server: Any, artefacts: Path)
     assert page.locator(".js-plotly-plot", has_text="my own").is_visible()
     assert page.locator(".js-plotly-plot").count() == 2
 
+    assert is_light(page)
     shoot(page, artefacts / "panel_light.png")
     assert serious_violations(page, ".cutegen-panel") == []
     theme(page, "JupyterLab Dark")
@@ -171,7 +173,6 @@ def test_pictures_for_the_readme(browser_page: Any, server: Any, artefacts: Path
     for name, chosen in (("light", "JupyterLab Light"), ("dark", "JupyterLab Dark")):
         theme(page, chosen)
         shoot(page, artefacts / f"panel-{name}.png")
-    theme(page, "JupyterLab Light")
 
 
 def open_another(page: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 from axe import serious_violations
-from lab import STEP_MS, open_notebook, run_all, save, theme, wait_status, write_notebook
+from lab import STEP_MS, is_light, open_notebook, run_all, save, theme, wait_status, write_notebook
 
 SETUP = """
 from workbench import Session
@@ -119,6 +119,7 @@ def test_a_search_is_steered_by_keyboard(
     wait_status(page, "the idea is node")
     page.locator(".cg-search [role=treeitem]", has_text="an idea in words").wait_for(timeout=STEP_MS)
 
+    assert is_light(page)  # though the test before may have chosen another theme
     page.locator(".cg-at-search").screenshot(path=artefacts / "search_light.png")
     assert serious_violations(page, ".cutegen-panel") == []
     theme(page, "JupyterLab Dark")

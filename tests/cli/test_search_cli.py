@@ -46,6 +46,8 @@ def test_a_search_is_run_and_goes_on(cutegen: Callable[..., Done], tmp_path: Pat
     [
         (("--trials", "5"), "--trials: only with --search NAME"),
         (("--search", "deep"), "no search is called 'deep'; there are:"),
+        (("--search", "random", "--steps", "3"), "--search has its own end (--trials, --seconds): leave out --steps"),
+        (("--seed", "0"), "--seed: only with --search NAME"),
         (("--search", "random", "--steps", "5"), "--search has its own end (--trials, --seconds): leave out --steps"),
         (("--search", "random", "--until", "sol"), "leave out --until"),
         (("--search", "random", "--priors", "--no-priors"), "--priors and --no-priors exclude each other"),

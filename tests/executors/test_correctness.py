@@ -21,7 +21,8 @@ from workbench.executors.emulator import EmulatorExecutor
 from workbench.executors.workers.correctness import compare
 from workbench.executors.workers.tolerance import Tolerance, as_matrix, measure_tolerance
 from workbench.problems import inspection, loading
-from workbench.problems.reference import TF32_EPS, Reference, Tf32Products, round_to_nearest, run_reference, truncate
+from workbench.problems.reference import Reference, Tf32Products, run_reference
+from workbench.problems.reference.tf32 import TF32_EPS, round_to_nearest, truncate
 from workbench.records import Candidate, Job, Precision, Proposal, Trial, Version
 from workbench.records.proposal import HUMAN
 from workbench.views.text import tables

@@ -295,3 +295,21 @@ def test_tensors_on_cuda_of_the_emulator(inside: bool, tmp_path: Path) -> None:
         own, other = (torch.autograd.grad(one.sum(), x)[0] for one in (y, wanted))
         torch.testing.assert_close(own, other)
     assert module.ModelNew(8, 24).linear.weight.device.type == "cpu"
+
+
+@pytest.mark.parametrize("form", ["custom-op", "kernelbench", "version"])
+def test_tensors_on_the_cpu_are_refused_in_one_line(form: str, tmp_path: Path) -> None:
+    module, _ = load_text(export(LINEAR, tmp_path, form=form).replace("cutegen::", "cpu::"))
+    x = torch.randn(16, 8)
+    with workbench.emulated(device="A100"), torch.no_grad():
+        model = module.ModelNew(8, 24)
+        for _ in range(2):  # nothing of the refused call is kept
+            with pytest.raises(ValueError, match=r'takes tensors on "cuda".*to "cuda"$') as refused:
+                model(x)
+            assert "\n" not in str(refused.value)
+            assert form == "version" or "one of shape (1, 16, 8) is on 'cpu'" in str(refused.value)
+        y = model.cuda()(x.cuda())
+        torch.testing.assert_close(y, torch.nn.functional.gelu(model.linear(x.cuda())))
+        if form == "kernelbench":  # torch checks the operands of an operator itself
+            with pytest.raises(ValueError, match=r"one of shape \(1, 16, 8\) is on .cpu."):
+                model(x)

@@ -302,6 +302,23 @@ def test_a_page_that_comes_after_the_session_was_closed_is_shown_no_error(tmp_pa
     panel.close()
 
 
+def test_a_page_that_says_hello_is_sent_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session.create("softmax", root=tmp_path, executor="replay") as made:
+        panel = Panel(made)
+        sent: list[str] = []
+        monkeypatch.setattr(
+            panel, "_send", lambda message, buffers=None: sent.extend(message.get("state", {})), raising=True
+        )
+        panel._on_message(panel, {"command": "hello"}, [])
+        assert sorted(sent) == ["live", "search", "state"]
+        sent.clear()
+        panel._remove_listener()  # what the page does not know yet
+        made.generate(test=False)
+        panel._on_message(panel, {"command": "hello"}, [])
+        assert sorted(sent) == ["live", "search", "state"] and len(panel.state["versions"]) == 1
+        panel.close()
+
+
 @pytest.mark.parametrize("by_a_cell", [False, True])
 def test_open_again_shows_the_session_also_if_a_cell_has_opened_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_a_cell: bool

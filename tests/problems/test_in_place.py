@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from workbench import problems
 from workbench.errors import ProblemError
 from workbench.problems import inspection
 from workbench.proposers.binding import plain_program
+from workbench.proposers.coverage import find_coverage
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.records import Facts
 
@@ -65,13 +68,11 @@ def test_a_whole_input_that_a_reference_changes_is_told_and_stored(body: str) ->
 @pytest.mark.parametrize(
     "body",
     [
-        "x[:, 0] = 0; return torch.relu(x)",
-        "x.chunk(2, 1)[0].add_(3); return torch.relu(x)",
         "torch._foreach_add_([x], 1.0); return torch.relu(x)",
         "x.data.mul_(2); return torch.relu(x)",
     ],
 )
-def test_a_reference_that_changes_a_part_of_an_input_is_told_and_not_planned(body: str) -> None:
+def test_a_reference_that_changes_an_input_in_a_way_that_is_not_understood_is_told_and_not_planned(body: str) -> None:
     found = facts(body)
     assert names_of_changed(found) == ["forward changes its input x"]
     with pytest.raises(Unrecognised, match=r"changes its input x in place.*x = x.clone\(\)"):
@@ -95,8 +96,6 @@ def test_a_value_of_its_own_may_be_written_to(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "z = x * 2; z[:, 0] = 0; return torch.relu(z)",
-        "z = x * 2; z.chunk(2, 1)[0].add_(3); return torch.relu(z)",
         "z = x * 2; torch._foreach_add_([z], 1.0); return z",
         "z = x * 2; v = z.view(-1); z.add_(1); return v",
     ],
@@ -104,6 +103,40 @@ def test_a_value_of_its_own_may_be_written_to(body: str) -> None:
 def test_a_value_that_is_read_under_another_name_than_it_was_written_to_is_left(body: str) -> None:
     with pytest.raises(Unrecognised, match="writes to a view of a value and reads the value after it"):
         recognise(facts(body))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("x[:, 0] = 0; return torch.relu(x)", "its input x (line 15); .*, and write all of it: x.copy_(...);"),
+        ("x.chunk(2, 1)[0].add_(3); return torch.relu(x)", "its input x (line 15); .*: x.copy_(...);"),
+        ("x[:, 1:] = x[:, :-1].clone(); return x + y", "its input x (line 15); .*: x.copy_(...);"),
+        ("self.w[:3] = 2; return x * self.w", "its own w (line 15); .*: self.w.copy_(...);"),
+        ("z = x * 2; z[:, 0] = 0; return torch.relu(z)", "a tensor (line 15); .* by torch.cat or torch.where;"),
+        ("z = x * 2; z.chunk(2, 1)[0].add_(3); return F.relu(z)", "a tensor (line 15); .* or torch.where;"),
+    ],
+)
+def test_a_write_into_a_part_says_which_and_what_to_do(body: str, said: str) -> None:
+    pattern = re.escape(said).replace(r"\.\*", ".*").replace(r"\ ", " ")
+    with pytest.raises(Unrecognised, match=f"writes into a part of {pattern}") as refused:
+        recognise(facts(body))
+    assert "clone" not in str(refused.value)
+
+
+def test_what_a_write_into_a_part_is_told_to_do_is_planned() -> None:
+    found = facts("x.copy_(torch.cat([y[:, :1], x[:, :-1]], 1)); return torch.relu(x + y)")
+    assert "= store(x, x=" in plain_program(recognise(found))
+
+
+def test_the_nearest_program_leaves_no_write_out() -> None:
+    given = problems.load(FILE.format(body="z = torch.exp(x); z[:, 0] = 0; return torch.relu(z + y)"))
+    found = find_coverage(given, inspection.inspect(given), arch="sm_80", device="H200")
+    assert "writes into a part" in found.reason and "exp" in found.part
+    assert "relu" not in found.part and (found.calls, found.result) == (1, "exp")
+
+
+def test_a_part_that_nothing_reads_as_a_whole_may_be_written_to() -> None:
+    recognise(facts("z = (x * 2)[:, :8]; z.relu_(); return z + y[:, :8]"))
 
 
 def test_a_parameter_that_forward_writes_to_is_named() -> None:

@@ -52,7 +52,7 @@ def opened(name: str) -> Opened:
         ("kv_ring", "writes to its own at, ring"),
         ("histogram_buffer", "writes to its own usage"),
         ("spectral", "writes to its own u"),
-        ("cache_slice", "writes to its own k_cache"),
+        ("cache_slice", "writes into a part of its own k_cache"),
         ("python_counter", "assigns to its own calls, so later calls differ from the first"),
         ("assigned_buffer", "assigns to its own total"),
         ("plain_attribute", "assigns to its own h"),
@@ -98,7 +98,7 @@ def get_inputs():
 
 
 def test_a_part_of_a_buffer_that_is_written_is_no_store() -> None:
-    with pytest.raises(Unrecognised, match="writes to its own last"):
+    with pytest.raises(Unrecognised, match="writes into a part of its own last"):
         recognise(inspection.inspect(problems.load(PART)))
 
 

@@ -59,6 +59,7 @@ def test_wrong_orders_are_one_line(magic: Run) -> None:
         ("search-tree pin", "pin which node"),
         ("search-tree budget 50", "search-tree budget --trials 50"),
         ("run --search tree --steps 5", "leave out --steps"),
+        ("run --search tree --steps 3", "leave out --steps"),
         ("run --trials 3", "only with"),
     ):
         with pytest.raises(UsageError) as error:

@@ -46,28 +46,28 @@ def load_broadcast(tensor, fragment, i, extent, width: cutlass.Constexpr, way: c
             fragment[e] = tensor[(i * width + e) // inner % size]
 
 
-def hold(value):
+def bool_as_int8(value):
     """Return a value that several regions read; a bool as a number: CuTe DSL extends it where it is stored first."""
     return value.to(cutlass.Int8) if isinstance(value, cutlass.Boolean) else value
 
 
-def hold_element(tensor, extent, row, way):
+def hoist_row_element(tensor, extent, row, way):
     """Return the element of a row in place of the extent, if all of the row reads it; its inner extent is in rows."""
     if cutlass.const_expr(way == "single"):
-        return hold(tensor[0])
+        return bool_as_int8(tensor[0])
     if cutlass.const_expr(way == "row"):
         inner, size = extent
-        return hold(tensor[row // inner % size])
+        return bool_as_int8(tensor[row // inner % size])
     return extent
 
 
-def hold_edge(tensor, extent, first, way):
+def hoist_edge_elements(tensor, extent, first, way):
     """Return what `load_broadcast` takes for elements of the result from `first` on, if these read at most two.
 
     That is the index from which on they read the second, and both.
     """
     if cutlass.const_expr(way == "single"):
-        return hold(tensor[0])
+        return bool_as_int8(tensor[0])
     if cutlass.const_expr(way in ("edge", "edges")):
         inner, size = extent
         place = first // inner

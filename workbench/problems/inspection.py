@@ -15,12 +15,12 @@ from workbench.problems.cases import ELEMENT_BUDGET, FLOP_BUDGET, Measured, Sear
 from workbench.problems.inputs.given import list_further, list_given, list_turned, read_numbers, vary_numbers
 from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
 from workbench.problems.model_class import init_source
-from workbench.problems.tracing import trace_graph
+from workbench.problems.tracing import Trace, trace_graph
 from workbench.problems.tracing.branch_search import BranchSearch
 from workbench.problems.tracing.joint import trace_uses
 from workbench.problems.tracing.kinds import find_kind, operation_names
-from workbench.problems.tracing.made import find_of_sizes
 from workbench.problems.tracing.positions import Branch, list_branches
+from workbench.problems.tracing.shape_derived import find_shape_derived
 from workbench.problems.tracing.uncompiled import note_compile
 from workbench.problems.tracing.whole import Full, trace_at, trace_full
 from workbench.problems.work import count_work, note_partial_reads
@@ -44,6 +44,7 @@ class _Small:
     case: Case
     graph: tuple[Operation, ...]
     parameters: tuple[TensorSpec, ...]
+    places: tuple[tuple[str, str], ...]
 
 
 def open_problem(problem: Problem) -> Opened:
@@ -238,7 +239,13 @@ def _facts_at_full_size(
         form=measured.form,
         structure=measured.structure,
         plain_arguments=measured.plain_arguments,
+        places=_places_of_text(problem, full.places),
     )
+
+
+def _places_of_text(problem: Problem, places: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Places in a text that a person has; an expression's module is not one."""
+    return places if problem.origin != "expression" else ()
 
 
 def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: Search) -> _Small:
@@ -247,11 +254,11 @@ def _inspect_small(problem: Problem, held: Problem, measured: Measured, search: 
     settings, case = variants.grow(problem, settings)
     module = loading.load_module(problem, case.settings)
     try:
-        graph, parameters = _trace(module, problem)
+        traced = _trace(module, problem)
     except Exception as error:
         raise loading.problem_error(problem, module, error, "the reference cannot be traced: ") from error
-    _refuse_random(problem, graph)
-    return _Small(settings=settings, notes=notes, case=case, graph=graph, parameters=parameters)
+    _refuse_random(problem, traced.graph)
+    return _Small(settings, notes, case, traced.graph, traced.parameters, traced.places)
 
 
 def _make_facts(
@@ -270,7 +277,7 @@ def _make_facts(
     beyond, unreached = _go_beyond(held, full, small, (*drawn, *edges), measured, search)
     edges = (*edges, *beyond)
     given, others = _vary_given(problem, measured, full, small)
-    of_sizes = find_of_sizes(held, measured.case, full.graph, (*drawn, *edges), graph)
+    derived = find_shape_derived(held, measured.case, full.graph, (*drawn, *edges), graph)
     work = [count_work(problem, cases.measure(problem, case.name, case.settings), graph)[0] for case in drawn]
     whole, named = count_work(problem, measured, full.graph or graph)
     return Facts(
@@ -291,8 +298,9 @@ def _make_facts(
         plain_arguments=measured.plain_arguments,
         given=given,
         unreached=unreached,
-        made=of_sizes.made,
-        constants=of_sizes.constants,
+        made=derived.made,
+        constants=derived.constants,
+        places=_places_of_text(problem, small.places),
     )
 
 
@@ -328,7 +336,7 @@ def _vary_given(
 
     def trace_small(changed: Settings) -> tuple[Operation, ...]:
         with contextlib.suppress(Exception):  # the person's code raises what it likes for a number
-            return _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem)[0]
+            return _trace(loading.load_module(problem, (*small.case.settings, *changed)), problem).graph
         return ()
 
     def trace_whole(changed: Settings) -> tuple[Operation, ...]:
@@ -355,8 +363,8 @@ def _refuse_random(problem: Problem, graph: tuple[Operation, ...]) -> None:
         )
 
 
-def _trace(module: ModuleType, problem: Problem) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
-    """(the reference as ATen calls, specs of its parameters and buffers).
+def _trace(module: ModuleType, problem: Problem) -> Trace:
+    """The reference as ATen calls.
 
     Inputs keep forward's names, parameters are `param:<name>`, buffers `buffer:<name>`.
     """

@@ -9,7 +9,7 @@ import dataclasses
 import math
 
 from workbench.language.expressions.scalars import ATEN
-from workbench.records import Operation
+from workbench.records import Operation, plain_name
 
 # calls that calculate with numbers: those of the language's functions, and others
 ARITHMETIC = (
@@ -65,12 +65,12 @@ def uses_other_numbers(one: tuple[Operation, ...], other: tuple[Operation, ...])
 
 
 def _without_slices(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    return tuple(op for op in graph if _operation_name(op) not in ("slice", "alias", "detach"))
+    return tuple(op for op in graph if plain_name(op) not in ("slice", "alias", "detach"))
 
 
 def _without_smoothing(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The graph with the smoothing of cross entropy, which ATen divides by the number of classes, as it was given."""
-    losses = {op.operands[0] for op in graph if _operation_name(op) == "nll_loss_forward"}
+    losses = {op.operands[0] for op in graph if plain_name(op) == "nll_loss_forward"}
     classes = {op.result[0].shape[-1] for op in graph if op.name in losses and op.result}
     if len(classes) != 1:
         return graph
@@ -78,7 +78,7 @@ def _without_smoothing(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
     factors = {
         op.name: float(op.operands[1])
         for op in graph
-        if _operation_name(op) == "mul" and len(op.operands) == 2 and _is_number(op.operands[1])
+        if plain_name(op) == "mul" and len(op.operands) == 2 and _is_number(op.operands[1])
     }
     smoothed = {  # the other term of the loss has the factor 1 - smoothing
         name: count * factor
@@ -93,7 +93,7 @@ def _without_smoothing(graph: tuple[Operation, ...]) -> tuple[Operation, ...]:
 
 def reads_parts(graph: tuple[Operation, ...]) -> bool:
     """Whether the graph takes parts of tensors, or rows of a table by their positions: it may depend on every size."""
-    found = {_operation_name(op) for op in graph}
+    found = {plain_name(op) for op in graph}
     return bool(found.intersection(PARTS)) or found >= {"arange", "embedding"}
 
 
@@ -109,11 +109,11 @@ def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
             found.append(op.operands[CONVOLUTION_WINDOW])
         elif "_pool" in op.target and "adaptive" not in op.target:
             found.append(op.operands[1:])
-        elif _operation_name(op) == "topk" or _moves(op):
+        elif plain_name(op) == "topk" or _moves(op):
             found.append(op.operands[1:2])
         elif "upsample" in op.target:
             found.append(op.operands[2:])
-        position = GROUPS.get(_operation_name(op))
+        position = GROUPS.get(plain_name(op))
         if position is not None and len(op.operands) > position and not _is_depthwise(op, op):
             found.append((op.operands[position],))
     return found
@@ -121,33 +121,33 @@ def list_windows(graph: tuple[Operation, ...]) -> list[tuple[str, ...]]:
 
 def _moves(op: Operation) -> bool:
     """Whether a call is a pad or a roll, whose second argument says how far."""
-    return _operation_name(op) == "roll" or "_pad" in op.target
-
-
-def _operation_name(op: Operation) -> str:
-    return op.target.removeprefix("aten.").split(".")[0].rstrip("_")
+    return plain_name(op) == "roll" or "_pad" in op.target
 
 
 def _uses_other_numbers(one: Operation, other: Operation) -> bool:
     if one.target == CONSTANT:
         return one.keywords != other.keywords or dict(one.keywords).get("value") == "unknown"
-    if _moves(one) and one.operands[1:2] != other.operands[1:2]:
+    pairs = list(zip(_list_numbers(one), _list_numbers(other), strict=False))
+    if pairs and len(one.operands) != len(other.operands):  # trailing defaults are left out
         return True
-    name = _operation_name(one)
-    pairs = list(
-        zip(
-            (*one.operands, *(value for _, value in one.keywords)),
-            (*other.operands, *(value for _, value in other.keywords)),
-            strict=False,
-        )
+    return not _is_depthwise(one, other) and any(
+        a != b and ({a, b} <= {"True", "False"} or (_is_numeric(a) and _is_numeric(b))) for a, b in pairs
     )
+
+
+def _list_numbers(op: Operation) -> tuple[str, ...]:
+    """The arguments of a call with which it calculates if they are numbers."""
+    name = plain_name(op)
     if name in GROUPS:
-        pairs = pairs[GROUPS[name] : GROUPS[name] + 1] if not _is_depthwise(one, other) else []
-    elif name not in ARITHMETIC:
-        return False
-    if len(one.operands) != len(other.operands):  # trailing defaults are left out
-        return True
-    return any(a != b and ({a, b} <= {"True", "False"} or (_is_number(a) and _is_number(b))) for a, b in pairs)
+        return op.operands[GROUPS[name] : GROUPS[name] + 1]
+    if _moves(op):
+        return op.operands[1:2]
+    return (*op.operands, *(value for _, value in op.keywords)) if name in ARITHMETIC else ()
+
+
+def _is_numeric(text: str) -> bool:
+    """Whether an argument is a number, or a list of numbers."""
+    return all(map(_is_number, text.strip("[]").split(",")))
 
 
 def _is_number(text: str) -> bool:

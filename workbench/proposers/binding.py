@@ -13,10 +13,11 @@ from workbench.language import Binding, Call, Program, Stage, format_program, pa
 from workbench.language.ir import Operand
 from workbench.problems import PROBLEM_NAMES
 from workbench.problems.model_class import result_classes, signature_of
+from workbench.proposers.obstacles import recognise_whole
 from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.proposers.recognition.arguments import list_unpacked, name_inputs
-from workbench.proposers.recognition.forms.made import name_made
 from workbench.proposers.recognition.forms.numbers import list_scalars, write_numbers
+from workbench.proposers.recognition.forms.shape_derived import name_shape_derived
 from workbench.proposers.recognition.graph import python_expression
 from workbench.records import LONGEST_VALUE, Candidate, Facts, Problem
 
@@ -50,7 +51,7 @@ def _plain_stages(found: Computation) -> tuple[Stage, ...]:
 def recognise_problem(facts: Facts) -> Computation:
     """The problem as a computation of the language. Raises `UserError` if the language has no operation for it."""
     try:
-        return recognise(facts)
+        return recognise_whole(facts)
     except Unrecognised as reason:
         raise UserError(
             f"muCUTLASS has no operation for this problem ({reason}); write the kernel itself: %%cutegen edit"
@@ -68,7 +69,7 @@ def _complete_stage(stage: Stage, found: Computation, arch: str) -> Stage:
 def binding_of(problem: Problem, facts: Facts, found: Computation) -> Binding:
     """The binding of a computation's tensors to the problem's module."""
     unpacked, facts = list_unpacked(facts), write_numbers(name_inputs(facts))
-    facts, made = name_made(facts), tuple((one.name, one.expression) for one in facts.made)
+    facts, made = name_shape_derived(facts), tuple((one.name, one.expression) for one in facts.made)
     read = tuple(pair for pair in (*list_scalars(facts), *made) if re.search(rf"\b{pair[0]}\b", repr(found)))
     return Binding(
         init_source=facts.init_source,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 from workbench.codegen import check_program
 from workbench.errors import ProgramError
 from workbench.proposers.binding import binding_of, plain_program
+from workbench.proposers.obstacles import is_free, isolate_call, part_before
 from workbench.proposers.planner import list_rungs
 from workbench.proposers.recognition import Unrecognised, recognise
-from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
-from workbench.proposers.recognition.mutations import ALIASES
+from workbench.proposers.recognition.forms.state import COUNTER
+from workbench.proposers.recognition.graph import YOURSELF
+from workbench.proposers.recognition.mutations import list_written, why_not
 from workbench.proposers.rung_programs import write_program
 from workbench.records import Ask, Facts, Operation, Problem, record
 
 MOST_TRIED = 40  # parts, so that a deep module takes no minutes
-FREE = (*ALIASES, "_to_copy", "getitem", "clone", "expand_as")  # calls that compute nothing
 
 
 @record
@@ -59,19 +61,28 @@ def _shorten(reason: str) -> str:
 def _largest_part(facts: Facts, reason: str) -> Coverage:
     """The part with the most calls that is recognised by itself."""
     whole = _count_computing(facts.graph)
+    calls = _list_before_writes(facts)
     parts = sorted(
-        ((_part_before(facts.graph, op.name), op.name) for op in facts.graph[:-1] if len(op.result) == 1),
+        ((part_before(facts.graph, op.name), op.name) for op in calls if len(op.result) == 1),
         key=lambda item: -_count_computing(item[0]),
     )
     for graph, result in parts[:MOST_TRIED]:
         count = _count_computing(graph)
-        part = _plain_part(dataclasses.replace(facts, graph=graph, full_graph=_part_before(facts.full_graph, result)))
+        part = _plain_part(dataclasses.replace(facts, graph=graph, full_graph=part_before(facts.full_graph, result)))
         if count and part:
             return Coverage(reason=reason, part=part, result=result, calls=count, of=whole)
-    for op in facts.graph[:MOST_TRIED]:
-        if aten_name(op) not in FREE and len(op.result) == 1 and (part := _plain_part(_alone(facts, op))):
+    for op in calls[:MOST_TRIED]:
+        if not is_free(op) and len(op.result) == 1 and (part := _plain_part(isolate_call(facts, op))):
             return Coverage(reason=reason, part=part, result=op.name, calls=1, of=whole)
     return Coverage(reason=reason, of=whole)
+
+
+def _list_before_writes(facts: Facts) -> tuple[Operation, ...]:
+    """The calls of which a part may consist: those before a write that a kernel would not do."""
+    calls = facts.graph[:-1]
+    if why_not(facts) is None:
+        return calls
+    return tuple(itertools.takewhile(lambda op: all(name.endswith(COUNTER) for name in list_written(op)), calls))
 
 
 def _plain_part(facts: Facts) -> str:
@@ -82,32 +93,5 @@ def _plain_part(facts: Facts) -> str:
         return ""
 
 
-def _alone(facts: Facts, op: Operation) -> Facts:
-    """The facts of one call, which takes the results of earlier calls as inputs."""
-    made = {one.name: one.result[0] for one in facts.graph if len(one.result) == 1}
-    more = tuple(
-        dataclasses.replace(made[name], name=name) for text in op.operands for name in names(text) if name in made
-    )
-    case = facts.cases[0]
-    return dataclasses.replace(
-        facts,
-        graph=(op, Operation(name="output", target="output", operands=(op.name,))),
-        forward_arguments=(*facts.forward_arguments, *(spec.name for spec in more)),
-        cases=(dataclasses.replace(case, inputs=(*case.inputs, *more), outputs=op.result),),
-        full=(),
-        full_graph=(),
-    )
-
-
-def _part_before(graph: tuple[Operation, ...], result: str) -> tuple[Operation, ...]:
-    """The operations that a value needs, and an output that is this value; () if the graph has no such value."""
-    needed, kept = {result}, list[Operation]()
-    for op in reversed(graph[:-1]):
-        if op.name in needed:
-            kept.append(op)
-            needed |= {name for text in (*op.operands, *(value for _, value in op.keywords)) for name in names(text)}
-    return (*reversed(kept), Operation(name="output", target="output", operands=(result,))) if kept else ()
-
-
 def _count_computing(graph: tuple[Operation, ...]) -> int:
-    return sum(op.target != "output" and aten_name(op) not in FREE for op in graph)
+    return sum(op.target != "output" and not is_free(op) for op in graph)

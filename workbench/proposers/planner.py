@@ -21,9 +21,10 @@ from workbench.proposers.advised import follow_advice, list_followed, propose_ad
 from workbench.proposers.binding import binding_of
 from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
 from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
+from workbench.proposers.obstacles import recognise_whole
 from workbench.proposers.pipeline_baseline import continue_from_baseline
 from workbench.proposers.program_settings import find_earlier_changes, settings_of
-from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.recognition import Computation, Unrecognised
 from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.patterns.attention import find_unequal_heads
 from workbench.proposers.rung_programs import list_program_stages, write_program
@@ -205,7 +206,7 @@ def list_rungs(ask: Ask) -> tuple[Computation, tuple[Rung, ...]]:
     Raises `Unrecognised`, which says what the planner cannot write.
     """
     facts = name_inputs(ask.facts)
-    found = recognise(facts)
+    found = recognise_whole(facts)
     if (reason := find_unequal_heads(facts)) is not None:
         raise Unrecognised(reason)
     context = Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=facts)

@@ -81,6 +81,18 @@ class Operation:
     result: tuple[TensorSpec, ...] = ()
 
 
+def aten_name(op: Operation) -> str:
+    """The call's name in ATen: `aten.addmm.default` is addmm."""
+    return op.target.removeprefix("aten.").split(".")[0]
+
+
+def plain_name(op: Operation) -> str:
+    """The call's name in ATen without the end of calls that write to their operand, which compute the same: `add_` is
+    add.
+    """
+    return aten_name(op).removesuffix("_")
+
+
 @record
 class Case:
     """A set of shapes to test: `full` (as in the file), `shrunk` (fits the emulator's budget), `odd`, `tiny` (sizes of
@@ -164,7 +176,7 @@ def scale_name(attention: str) -> str:
 
 
 @record
-class MadeTensor:
+class ShapeDerivedTensor:
     """A tensor that forward makes of sizes alone: torch.arange(x.shape[0]); or a factor made of one."""
 
     name: str  # of the value in `graph`, or `scale_name` of an attention in it
@@ -202,9 +214,11 @@ class Facts:
     given: tuple[GivenNumber, ...] = field(default=(), metadata=LATER)
     # numbers of the text beyond which no case for the emulator goes: "the constant 4096 in line 7 was never reached"
     unreached: tuple[str, ...] = field(default=(), metadata=LATER)
-    made: tuple[MadeTensor, ...] = field(default=(), metadata=LATER)
+    made: tuple[ShapeDerivedTensor, ...] = field(default=(), metadata=LATER)
     # whole numbers of `graph` that are extents of inputs there by chance: they are the same at other sizes
     constants: tuple[int, ...] = field(default=(), metadata=LATER)
+    # (name of a call of `graph`, where forward makes it: "line 12", "line 3 of layers"), as far as it is known
+    places: tuple[tuple[str, str], ...] = field(default=(), metadata=LATER)
 
     @property
     def result_titles(self) -> tuple[str, ...]:

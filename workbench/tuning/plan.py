@@ -24,7 +24,8 @@ from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, Rung, ladder
 from workbench.proposers.ladders.products import WGMMA
-from workbench.proposers.recognition import Computation, Unrecognised, recognise
+from workbench.proposers.obstacles import recognise_whole
+from workbench.proposers.recognition import Computation, Unrecognised
 from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.rung_programs import list_program_stages, write_program
 from workbench.records import Facts, Problem
@@ -117,7 +118,7 @@ def plan_recognised(
     Returns a sentence if the planner does not recognise the problem.
     """
     try:
-        found = recognise(facts)
+        found = recognise_whole(facts)
     except Unrecognised as reason:
         return str(reason)
     named = name_inputs(facts)

@@ -21,7 +21,8 @@ from workbench.landscapes.keys import problem_key
 from workbench.landscapes.table import Row
 from workbench.problems import inspection
 from workbench.proposers.binding import binding_of
-from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.proposers.obstacles import recognise_whole
+from workbench.proposers.recognition import Unrecognised
 from workbench.records import Facts, Problem, record
 from workbench.trust import hash_file, trust
 from workbench.tuning.files import start_file
@@ -191,7 +192,7 @@ def make_plan(request: TuneRequest, device: str) -> TuningPlan:
 def _programs(request: TuneRequest, problem: Problem, facts: Facts) -> tuple[dict[str, str], int]:
     """(program -> candidate file of each variant that fits the problem, number of variants)."""
     try:
-        binding = binding_of(problem, facts, recognise(facts))
+        binding = binding_of(problem, facts, recognise_whole(facts))
     except Unrecognised as reason:
         raise UserError(f"a program needs a problem that the planner recognises: {reason}; give --file") from None
     texts = vary_program(request.program, dict(request.over))

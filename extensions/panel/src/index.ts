@@ -3,7 +3,7 @@
 import { button, element, enable, setText } from "./dom.js";
 import { diffTable, hunkIndices, type Chosen } from "./diff.js";
 import { ownKeys, SHORTCUTS, type Shortcut } from "./keys.js";
-import { listen } from "./listening.js";
+import { attachCommHandler } from "./comm.js";
 import { ModelForm } from "./modelform.js";
 import { Outbox } from "./outbox.js";
 import { advice, choices, cost, log, profileTable, roofline, versionTree } from "./sections.js";
@@ -378,7 +378,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   for (const one of observers) one.observe(view.versions.body);
   fit.observe(view.root);
   const greet = () => outbox.send({ command: "hello" });
-  listen(model).then(greet, greet);
+  attachCommHandler(model).then(greet, greet);
   return () => {
     model.off("change:state", state);
     model.off("change:live", live);

@@ -1,5 +1,5 @@
-// Sends commands to the kernel until it confirms them, for a message may be lost where a connection ends and begins again. A command that comes twice
-// is done once.
+// Sends commands to the kernel until it confirms them: a message may be lost where a connection ends and begins again (inferred). A command that comes
+// twice is done once.
 
 import type { Model } from "./types.js";
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import torch
 import tvm_ffi
+from cutlass.base_dsl import compiler
 from cutlass.cute import runtime as cute_runtime
 from cutlass.cutlass_dsl import tvm_ffi_provider as provider
 
@@ -26,6 +27,7 @@ SAFE_CALL = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
 )  # TVMFFISafeCallType: handle, arguments, count, result
 PACKED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+NO_DEVICE = "GPU Tensors"  # in CuTe DSL's message on a function of which no tensor is on the GPU, "internal error"
 
 
 class _CudaTensor:
@@ -59,6 +61,21 @@ def _unpack_call(packed: Callable[..., object]) -> ctypes._FuncPointer:
         return status.value
 
     return SAFE_CALL(call)
+
+
+def _refuse_host_memory(plain: Callable[..., object]) -> Callable[..., object]:
+    """Compiles as `plain` does; functions of CPU tensors alone are refused in one line."""
+
+    def compile_function(self: compiler.CompileCallable, function: object, *args: object, **kwargs: object) -> object:
+        try:
+            return plain(self, function, *args, **kwargs)
+        except Exception as error:
+            if NO_DEVICE not in str(error):
+                raise
+        name = getattr(function, "__name__", "the kernel")
+        raise ValueError(f'{name} takes tensors on "cuda", and none is there: move the module and its inputs to "cuda"')
+
+    return compile_function
 
 
 def patch_tvm_ffi(
@@ -117,6 +134,8 @@ def patch_tvm_ffi(
     def find_function(self: provider.TVMFFIJitCompiledFunctionBase) -> Callable[..., object]:
         return lambda *args: self(*args)
 
+    if tagged_only:
+        replace(compiler.CompileCallable, "_compile", _refuse_host_memory(compiler.CompileCallable._compile))
     replace(tvm_ffi, "from_dlpack", wrap)
     replace(provider.TVMFFIJitCompiledFunctionBase, "_create_tvm_ffi_function", create)
     for owner in (provider.TVMFFIJitCompiledFunction, provider.TVMFFIJitCompiledFunctionWithKwargs):

@@ -10,7 +10,7 @@ from workbench.kernels.broadcast import (
     are_alike,
     are_columns,
     broadcast_tensor,
-    hold_edge,
+    hoist_edge_elements,
     load_broadcast,
 )
 from workbench.kernels.elementwise.columns import compute_columns, flat_tensor
@@ -98,7 +98,8 @@ def unrolled_kernel(
     vectors = count // width
     common = tuple(extents[0] if cutlass.const_expr(alike) else extent for extent in extents)
     held = tuple(
-        hold_edge(b, extent, begin * width, ways[n]) for n, (b, extent) in enumerate(zip(repeated, common, strict=True))
+        hoist_edge_elements(b, extent, begin * width, ways[n])
+        for n, (b, extent) in enumerate(zip(repeated, common, strict=True))
     )
     parts = tuple(
         cute.make_rmem_tensor(cute.make_layout((width, cfg.unroll)), x.element_type) for x in (*inputs, *repeated)

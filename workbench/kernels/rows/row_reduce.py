@@ -4,7 +4,7 @@ import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import cute
 
-from workbench.kernels.broadcast import hold_element
+from workbench.kernels.broadcast import hoist_row_element
 from workbench.kernels.rows.block_reduce import all_reduce, all_reduce_online
 from workbench.kernels.rows.passes import reduce_level, write_result
 from workbench.kernels.rows.vectors import apply_prologue, as_vectors, load_vectors
@@ -69,7 +69,7 @@ def row_kernel(
             held = extents
         else:
             held = tuple(
-                hold_element(b, extent, row, ways[n])
+                hoist_row_element(b, extent, row, ways[n])
                 for n, (b, extent) in enumerate(zip(repeated, extents, strict=True))
             )
         kept = ()

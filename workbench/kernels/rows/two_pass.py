@@ -8,7 +8,7 @@ import cuda.bindings.driver as cuda
 import cutlass
 from cutlass import cute
 
-from workbench.kernels.broadcast import hold_element
+from workbench.kernels.broadcast import hoist_row_element
 from workbench.kernels.rows.block_reduce import all_reduce
 from workbench.kernels.rows.passes import reduce_pass
 from workbench.kernels.rows.two_pass_columns import apply_columns_kernel, partial_columns_kernel
@@ -50,7 +50,7 @@ def partial_kernel(
     end = cutlass.min(begin + share, vectors)
     known = tuple(values[row] for values in done)
     held = tuple(
-        hold_element(b, extent, row, ways[n])
+        hoist_row_element(b, extent, row, ways[n])
         for n, b, extent in zip(step.level.repeated, repeated, extents, strict=True)
     )
     memory = ()
@@ -214,7 +214,7 @@ def apply_kernel(
         known = (*known, *scalars)
     if cutlass.const_expr(len(repeated) > 0):
         held = tuple(
-            hold_element(b, extent, row, ways[n])
+            hoist_row_element(b, extent, row, ways[n])
             for n, b, extent in zip(cfg.result.repeated, repeated, extents, strict=True)
         )
         others = load_vectors(cfg, cfg.result.repeated, (), repeated, held, first, vectors, origin, width, turns, ways)

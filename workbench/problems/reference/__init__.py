@@ -9,6 +9,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -21,6 +22,7 @@ from workbench.problems.reference.disturbed import DisturbedResults
 from workbench.problems.reference.draws import RecordedDraws, ReplayedDraws
 from workbench.problems.reference.eight_bits import SCALED_PRODUCT, BeforeRounding, is_eight_bits, scale_product
 from workbench.problems.reference.roundings import Range, find_ranges
+from workbench.problems.reference.tf32 import TF32_EPS, round_to_nearest, truncate
 from workbench.problems.results import as_computable, tensors_of
 from workbench.records import Precision
 
@@ -38,13 +40,10 @@ PRODUCTS = {
     "_scaled_dot_product_flash_attention_for_cpu": 0,
     "_scaled_dot_product_efficient_attention": 0,
 }
-TF32_EPS = 2.0**-10
-DROPPED_BITS = ~0x1FFF  # TF32 keeps 10 of float32's 23 bits of mantissa; tensor cores drop the others
-HALF_BIT = 0x1000  # half of the last bit that TF32 keeps
 DISTURBANCES = 3  # runs with errors of one unit in the last place
 FEW = 1 << 22  # elements of results up to which TF32's errors are taken from two ways of rounding
 
-Shorten = Callable[[object], object]
+Shorten = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Tf32Products(UncompiledMode):
             args = (*args[:at], self.first(args[at]), self.second(args[at + 1]), *args[at + 2 :])
         if distances.may_multiply(func, args):
             self.products += 1
-            return distances.multiply(args, lambda x, y: self.first(x) @ self.second(y))  # type: ignore[operator]
+            return distances.multiply(args, lambda x, y: self.first(x) @ self.second(y))
         return func(*args, **(kwargs or {}))
 
 
@@ -152,21 +151,6 @@ class WidenedDtypes(UncompiledMode):
             args = (*args[:2], *ends)
         result: object = func(*args, **given)
         return tree_map(self._widen, result) if is_functional else result  # of the default dtype: `torch.zeros(n)`
-
-
-def truncate(value: object) -> object:
-    """A float32 tensor with 10 bits of mantissa; any other value as it is."""
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
-        return value
-    return (value.view(torch.int32) & DROPPED_BITS).view(torch.float32)
-
-
-def round_to_nearest(value: object) -> object:
-    """A float32 tensor rounded to 10 bits of mantissa, ties away from zero; any other value as it is."""
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
-        return value
-    rounded = ((value.view(torch.int32) + HALF_BIT) & DROPPED_BITS).view(torch.float32)
-    return rounded.where(value.isfinite(), value)
 
 
 OTHER_WAYS = ((round_to_nearest, round_to_nearest), (truncate, round_to_nearest), (round_to_nearest, truncate))

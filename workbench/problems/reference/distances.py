@@ -13,8 +13,7 @@ import torch
 from torch._ops import OpOverload
 
 from workbench.problems.counting import DIFFERENCES, DISTANCES, UncompiledMode, operation_name
-
-TF32_BITS = ~0x1FFF  # of float32
+from workbench.problems.reference.tf32 import truncate
 
 
 class MultipliedDistances(UncompiledMode):
@@ -49,9 +48,5 @@ def multiply_in_parts(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def _split(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    large = _truncate(value)
-    return large, _truncate(value - large)
-
-
-def _truncate(value: torch.Tensor) -> torch.Tensor:
-    return (value.view(torch.int32) & TF32_BITS).view(torch.float32)
+    large = truncate(value)
+    return large, truncate(value - large)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -13,12 +16,20 @@ from workbench.records import Operation, TensorSpec
 from workbench.wire import content_hash
 
 MOST_LISTED = 16  # numbers of a constant that a graph lists
+FRAME = re.compile(r'File "<(problem|module) ([^"]*)>", line (\d+)')  # of a problem, or of a module that it comes with
 
 
-def trace_graph(
-    model: torch.nn.Module, inputs: list[object], arguments: tuple[str, ...]
-) -> tuple[tuple[Operation, ...], tuple[TensorSpec, ...]]:
-    """(the module as ATen calls, specs of its parameters and buffers); `arguments` are the names of the inputs."""
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """A module as ATen calls, specs of its parameters and buffers, and where its calls are (`Facts.places`)."""
+
+    graph: tuple[Operation, ...]
+    parameters: tuple[TensorSpec, ...]
+    places: tuple[tuple[str, str], ...]
+
+
+def trace_graph(model: torch.nn.Module, inputs: list[object], arguments: tuple[str, ...]) -> Trace:
+    """Trace a module on inputs, whose names are `arguments`."""
     state = {
         **{f"param:{n}": p for n, p in model.named_parameters()},
         **{f"buffer:{n}": p for n, p in model.named_buffers()},
@@ -29,7 +40,7 @@ def trace_graph(
         return tensors_of(torch.func.functional_call(model, named, args))
 
     with without_values():
-        traced = make_fx(call)([value.detach() for value in state.values()], *inputs)
+        traced = make_fx(call, record_stack_traces=True)([value.detach() for value in state.values()], *inputs)
     labels = [*state, *arguments]
     names: dict[torch.fx.Node, str] = {}
     operations = []
@@ -61,7 +72,20 @@ def trace_graph(
             operations.append(
                 Operation(name="output", target="output", operands=tuple(_format_operand(a, names) for a in values))
             )
-    return tuple(operations), tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items())
+    return Trace(
+        graph=tuple(operations),
+        parameters=tuple(spec_of(key.split(":", 1)[1], value) for key, value in state.items()),
+        places=tuple((name, place) for node, name in names.items() if (place := _find_place(node))),
+    )
+
+
+def _find_place(node: torch.fx.Node) -> str:
+    """The innermost line of the problem's own text that makes a call; "" if it is not known."""
+    frames = FRAME.findall(node.stack_trace or "")
+    if not frames:
+        return ""
+    kind, name, line = frames[-1]
+    return f"line {line} of {name}" if kind == "module" else f"line {line}"
 
 
 def _name_call(name: str, arguments: tuple[str, ...]) -> str:

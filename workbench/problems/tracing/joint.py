@@ -18,7 +18,7 @@ from workbench.problems.tracing.uses import (
     list_slots,
     write_number,
 )
-from workbench.records import GivenNumber, NumberUse, Settings
+from workbench.records import GivenNumber, NumberUse, Settings, aten_name
 
 TRACES = 3  # values of a number that show what it becomes
 Trace = Callable[[Settings], Graph]  # the graph where numbers have other values; () if forward does not run
@@ -54,7 +54,7 @@ def trace_uses(
         for slot in _changed_slots(traced):
             made.setdefault(slot, []).append(traced)
     shared = {slot: group for slot, group in made.items() if len(group) > 1}
-    targets = {op.name: op.target.removeprefix("aten.").split(".")[0] for op in base}
+    targets = {op.name: aten_name(op) for op in base}
     pairs: dict[tuple[str, ...], dict[Point, Graph]] = {}
     for slot, group in shared.items():
         names = tuple(traced.one.name for traced in group)
@@ -103,7 +103,7 @@ def _find_unforeseen(
         for slot, text in slots.items():
             said = _evaluate(foreseen[slot], values) if slot in foreseen else known[slot]
             if text != said and not _is_near(text, said):
-                return next(op.target for op in graph if op.name == slot[0]).removeprefix("aten.").split(".")[0]
+                return next(aten_name(op) for op in graph if op.name == slot[0])
     return ""
 
 

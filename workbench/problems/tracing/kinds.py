@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.records import Operation
+from workbench.records import Operation, aten_name
 
 # kind -> starts of names of ATen operations; the first kind with an operation in the graph is the problem's
 KINDS = (
@@ -18,7 +18,7 @@ KINDS = (
 
 def operation_names(graph: tuple[Operation, ...]) -> list[str]:
     """Names of the ATen calls of a graph, without their overloads."""
-    return [op.target.removeprefix("aten.").split(".")[0] for op in graph if op.target.startswith("aten.")]
+    return [aten_name(op) for op in graph if op.target.startswith("aten.")]
 
 
 def find_kind(graph: tuple[Operation, ...]) -> str:

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from workbench.problems.numbers import CONSTANT
-from workbench.records import Operation
+from workbench.records import Operation, plain_name
 
 Graph = tuple[Operation, ...]
 Shape = tuple[int, ...]
@@ -99,19 +99,16 @@ def list_branches(graph: Graph, shapes: Mapping[str, Shape]) -> frozenset[Branch
         with contextlib.suppress(ValueError, ArithmeticError):  # an argument that a call makes, or no finite number
             made = _follow(op, known, extents)
         if made is not None:
-            texts = (*op.operands, *(text for _, text in op.keywords))[: 1 if _name(op) in SAME else None]
-            values = [one for one in (_read(text, known) for text in texts if _name(op) != "arange") if one is not None]
+            texts = (*op.operands, *(text for _, text in op.keywords))[: 1 if plain_name(op) in SAME else None]
+            values = [
+                one for one in (_read(text, known) for text in texts if plain_name(op) != "arange") if one is not None
+            ]
             known[op.name] = dataclasses.replace(
                 made,
                 has_positions=made.has_positions or any(one.has_positions for one in values),
                 numbers=made.numbers.union(*(one.numbers for one in values)),
             )
     return frozenset(found)
-
-
-def _name(op: Operation) -> str:
-    name = op.target.removeprefix("aten.").split(".")[0]
-    return name.rstrip("_") or name
 
 
 def _read(text: str, known: Mapping[str, Interval]) -> Interval | None:
@@ -135,7 +132,7 @@ def _argument(op: Operation, place: int, *names: str) -> str:
 
 def _choose_branches(op: Operation, known: Mapping[str, Interval]) -> Iterator[Branch]:
     """The ways of comparisons, limits and choices between two values."""
-    name = _name(op)
+    name = plain_name(op)
     one, other = (_read(_argument(op, n, "other"), known) for n in (0, 1))
     if name in LIMITS:
         lower, upper = _read_limits(op, known)
@@ -158,7 +155,7 @@ def _make_branches(call: str, numbers: tuple[float, ...], **ways: bool) -> Itera
 
 def _cut_branches(op: Operation, extents: Mapping[str, Shape]) -> Iterator[Branch]:
     """The ways of a triangle, which leaves elements out or none, and of a slice that ends before its axis does."""
-    name, shape = _name(op), extents.get(op.operands[0] if op.operands else "", ())
+    name, shape = plain_name(op), extents.get(op.operands[0] if op.operands else "", ())
     try:
         if name in ("tril", "triu") and len(shape) > 1:
             diagonal = int(_argument(op, 1, "diagonal") or 0)
@@ -176,7 +173,7 @@ def _cut_branches(op: Operation, extents: Mapping[str, Shape]) -> Iterator[Branc
 
 def _follow(op: Operation, known: Mapping[str, Interval], extents: Mapping[str, Shape]) -> Interval | None:
     """The values of a call's result; None if nothing is known of them."""
-    name = _name(op)
+    name = plain_name(op)
     if op.target == CONSTANT:
         return _read_constant(dict(op.keywords).get("value", ""))
     if name == "arange":
@@ -206,7 +203,7 @@ def _clamp(one: Interval, lower: Interval | None, upper: Interval | None) -> Int
 
 def _follow_one(op: Operation, one: Interval) -> Interval | None:
     """The values of a function of one argument; None if it is none that is known."""
-    name = _name(op)
+    name = plain_name(op)
     if name in SAME:
         is_whole = name == "_to_copy" and "int" in dict(op.keywords).get("dtype", "")
         return one.with_ends(RISING["trunc"](one.low), RISING["trunc"](one.high)) if is_whole else one
@@ -219,7 +216,7 @@ def _follow_one(op: Operation, one: Interval) -> Interval | None:
 
 def _read_limits(op: Operation, known: Mapping[str, Interval]) -> tuple[Interval | None, Interval | None]:
     """The lower and the upper limit of a clamp."""
-    name = _name(op)
+    name = plain_name(op)
     lower = _read(_argument(op, 1, "min"), known) if name != "clamp_max" else None
     upper = _read(_argument(op, 2 if name == "clamp" else 1, "max"), known) if name != "clamp_min" else None
     return lower, upper
@@ -227,7 +224,7 @@ def _read_limits(op: Operation, known: Mapping[str, Interval]) -> tuple[Interval
 
 def _combine(op: Operation, one: Interval, other: Interval | None) -> Interval | None:
     """The values of a function of two arguments."""
-    name = _name(op)
+    name = plain_name(op)
     if other is None:
         return None
     if name in CAN_BE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from workbench.records import NumberUse, Operation
+from workbench.records import NumberUse, Operation, aten_name
 
 Graph = tuple[Operation, ...]
 Slot = tuple[str, str]  # an operation's name, the place of its argument
@@ -25,7 +25,7 @@ def find_uses(name: str, traced: Sequence[tuple[Number, Graph]]) -> tuple[tuple[
     calls = [[(op.name, op.target) for op in graph] for _, graph in traced]
     if any(one != calls[0] for one in calls) or any(one.keys() != slots[0].keys() for one in slots):
         return (), BRANCH
-    targets = dict(calls[0])
+    called = {op.name: aten_name(op) for op in traced[0][1]}
     uses: list[NumberUse] = []
     for slot in slots[0]:
         texts = [one[slot] for one in slots]
@@ -33,7 +33,7 @@ def find_uses(name: str, traced: Sequence[tuple[Number, Graph]]) -> tuple[tuple[
             continue
         expression = _express(name, values, texts)
         if not expression:
-            return tuple(uses), targets[slot[0]].removeprefix("aten.").split(".")[0]
+            return tuple(uses), called[slot[0]]
         uses.append(NumberUse(op=slot[0], place=slot[1], expression=expression))
     return tuple(uses), ""
 

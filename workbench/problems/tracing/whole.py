@@ -20,11 +20,12 @@ Graph = tuple[Operation, ...]
 class Full:
     """The reference at full size, or at others, on fake tensors; empty if it cannot be traced there.
 
-    `values` are specs of its inputs, parameters and buffers.
+    `values` are specs of its inputs, parameters and buffers, `places` the lines of its calls.
     """
 
     graph: tuple[Operation, ...] = ()
     values: tuple[TensorSpec, ...] = ()
+    places: tuple[tuple[str, str], ...] = ()
 
     def differing_graph(self, small: Graph) -> tuple[Operation, ...]:
         """The graph if it may do something else than the small one, else ()."""
@@ -63,7 +64,7 @@ def trace_full(problem: Problem) -> Full:
         with on_fake_tensors():
             inputs = fake_inputs(module, problem)
             model = dtypes.fake_model(module.Model, module, problem)
-            found, state = trace_graph(model, inputs, loading.find_call(module, problem).names)
+            found = trace_graph(model, inputs, loading.find_call(module, problem).names)
     except Exception:  # torch raises what it likes on fake tensors; the sizes only rank settings
         return Full()
     labels = [
@@ -72,8 +73,12 @@ def trace_full(problem: Problem) -> Full:
     ]
     given = tuple(spec_of(name, value) for name, value in loading.name_tensors(module, problem, inputs).items())
     return Full(
-        graph=drop_reservations(found),
-        values=(*given, *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, state, strict=True))),
+        graph=drop_reservations(found.graph),
+        values=(
+            *given,
+            *(dataclasses.replace(spec, name=label) for label, spec in zip(labels, found.parameters, strict=True)),
+        ),
+        places=found.places,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from workbench.problems.cases import Measured
 from workbench.problems.inputs.integers import make_integer_inputs
 from workbench.problems.work.named_rows import NAMING, Named, find_named_rows
-from workbench.records import Operation, Problem, TensorSpec, Work
+from workbench.records import Operation, Problem, TensorSpec, Work, aten_name
 
 __all__ = ["count_work", "note_partial_reads"]
 
@@ -44,7 +44,7 @@ def count_work(
 
 
 def _find_named(problem: Problem, measured: Measured, graph: tuple[Operation, ...]) -> tuple[Named, ...]:
-    if not any(_name(op) in NAMING for op in graph):
+    if not any(aten_name(op) in NAMING for op in graph):
         return ()
     values = make_integer_inputs(problem, measured.case)
     shapes = {spec.name: spec.shape for spec in measured.case.inputs}
@@ -67,10 +67,6 @@ def _itemsize(spec: TensorSpec) -> int:
     return int(getattr(torch, spec.dtype).itemsize)
 
 
-def _name(op: Operation) -> str:
-    return op.target.removeprefix("aten.").split(".")[0]
-
-
 def note_partial_reads(graph: tuple[Operation, ...], named: tuple[Named, ...], case: str) -> tuple[str, ...]:
     """What the least bytes count of tensors that are read in part."""
     said = tuple(
@@ -80,7 +76,7 @@ def note_partial_reads(graph: tuple[Operation, ...], named: tuple[Named, ...], c
         if item.rows < item.of
     )
     exact = {name for item in named for name in item.calls}
-    partial = sorted({_name(op) for op in graph if op.name not in exact} & {*PARTIAL_READS})
+    partial = sorted({aten_name(op) for op in graph if op.name not in exact} & {*PARTIAL_READS})
     if not partial:
         return said
     return (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from workbench.records import Operation, record
+from workbench.records import Operation, aten_name, record
 
 # calls that take whole rows of their first operand -> the position of the operand that names them
 NAMING = {"index": 1, "index_select": 2, "embedding": 1, "_embedding_bag": 1, "_embedding_bag_forward_only": 1}
@@ -50,7 +50,7 @@ def _index_of(
     op: Operation, name: str, shape: tuple[int, ...], values: Mapping[str, torch.Tensor]
 ) -> torch.Tensor | None:
     """The numbers of the rows that a call reads of a tensor; None if they are not known, or it reads something else."""
-    kind = op.target.removeprefix("aten.").split(".")[0]
+    kind = aten_name(op)
     if kind not in NAMING or op.operands[0] != name or not shape or len(op.operands) <= NAMING[kind]:
         return None
     if kind == "index_select" and op.operands[1] != "0":

@@ -10,7 +10,8 @@ from workbench.language import OPERATIONS, Binding, format_program, grammar_text
 from workbench.proposers.binding import binding_of, plain_program
 from workbench.proposers.llm import prompts
 from workbench.proposers.llm.replies import Unusable, blocks
-from workbench.proposers.recognition import Unrecognised, recognise
+from workbench.proposers.obstacles import recognise_whole
+from workbench.proposers.recognition import Unrecognised
 from workbench.records import Ask, Message
 
 
@@ -20,7 +21,7 @@ def make_prompt(ask: Ask, folder: Path | None) -> tuple[list[Message], Binding]:
     Raises `ProgramError` if the language has no operation for the problem.
     """
     try:
-        found = recognise(ask.facts)
+        found = recognise_whole(ask.facts)
     except Unrecognised as reason:
         raise ProgramError(
             f"muCUTLASS has no operation for this problem ({reason}); "

@@ -15,12 +15,19 @@ from workbench.proposers.recognition import expressions, pipelines
 from workbench.proposers.recognition.arguments import name_inputs
 from workbench.proposers.recognition.forms import draws
 from workbench.proposers.recognition.forms.leading import name_leading
-from workbench.proposers.recognition.forms.made import name_made
 from workbench.proposers.recognition.forms.numbers import write_numbers
 from workbench.proposers.recognition.forms.parts import decompose_to_cat, name_parts
 from workbench.proposers.recognition.forms.repeats import name_repeats
+from workbench.proposers.recognition.forms.shape_derived import name_shape_derived
 from workbench.proposers.recognition.forms.state import write_stores
-from workbench.proposers.recognition.graph import YOURSELF, Computation, Unrecognised, aten_name, list_torch_names
+from workbench.proposers.recognition.graph import (
+    YOURSELF,
+    Computation,
+    UnknownCalls,
+    Unrecognised,
+    aten_name,
+    list_torch_names,
+)
 from workbench.proposers.recognition.mutations import (
     drop_copies,
     list_written_state,
@@ -55,7 +62,7 @@ from workbench.proposers.recognition.simplify import simplify
 from workbench.proposers.recognition.types import mark_roundings, settle_types
 from workbench.records import Facts, TensorSpec
 
-__all__ = ["Computation", "Unrecognised", "recognise"]
+__all__ = ["Computation", "UnknownCalls", "Unrecognised", "recognise"]
 
 MATCHERS = (
     attention.match_attention,
@@ -112,7 +119,10 @@ def _recognise_forms(facts: Facts) -> Computation:
     if (reason := why_not(facts) or draws.why_not(facts.graph) or distances.why_not(facts.graph)) is not None:
         raise Unrecognised(reason)
     if len(facts.graph) > MOST_OPERATIONS:  # matchers follow a graph by recursion
-        raise Unrecognised(f"the planner has no kernel for a module of {len(facts.graph)} operations; {YOURSELF}")
+        raise Unrecognised(
+            f"the planner has no kernel for a module of {len(facts.graph)} operations; it takes up to "
+            f"{MOST_OPERATIONS}; {YOURSELF}"
+        )
     if numbers_of_file := sorted(_read_in_init(facts) & {name for case in facts.cases for name, _ in case.settings}):
         raise Unrecognised(
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
@@ -121,7 +131,7 @@ def _recognise_forms(facts: Facts) -> Computation:
     facts = distances.write_distances(write_labels(move_classes_last(split_gates(split_bags(facts)))))
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
-    made = name_made(named)
+    made = name_shape_derived(named)
     apart = split_masked(made)
     more = [*([made] if made != named else []), *([apart] if apart != made else [])]
     forms = [*divide_by_counts(named), *(one for form in more for one in (form, drop_copies(form)))]
@@ -222,6 +232,4 @@ def _match_single(facts: Facts) -> Computation:
             return found
     calls = " -> ".join(list_torch_names(facts.graph))
     numbers = " of complex numbers" if is_complex else " in floats of 8 bits" if facts.has_eight_bits else ""
-    raise Unrecognised(
-        f"the planner has no kernel for {calls or 'this module'}{numbers}; {graphs.say_forms(facts.graph)}{YOURSELF}"
-    )
+    raise UnknownCalls(calls or "this module", numbers, f"{graphs.say_forms(facts.graph)}{YOURSELF}")

@@ -10,6 +10,8 @@ import itertools
 
 from workbench.language import Call, Stage
 from workbench.records import Facts, Operation, record
+from workbench.records import aten_name as aten_name
+from workbench.records import plain_name as plain_name
 
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
 DISTANCES = "distances"  # of the rows of a tensor and the columns of another; the keyword metric says which
@@ -51,6 +53,15 @@ TORCH_NAMES = TORCH_FUNCTIONS | {  # and what is written with other arguments, o
         for rank in (1, 2, 3)
     },
     "upsample_trilinear3d": "interpolate (trilinear)",
+    "col2im": "fold",
+    "im2col": "unfold",
+    "grid_sampler_2d": "grid_sample",
+    "grid_sampler_3d": "grid_sample",
+    "lift_fresh_copy": "tensor",
+    "_pdist_forward": "pdist",
+    "_linalg_svd": "svd",
+    "linalg_inv_ex": "inv",
+    **{f"_fft_{kind}": "fft" for kind in ("r2c", "c2r", "c2c")},
     "upsample_bicubic2d": "interpolate (bicubic)",
     **{f"_upsample_{kind}2d_aa": f"interpolate ({kind}, antialias)" for kind in ("bilinear", "bicubic")},
 }
@@ -92,20 +103,18 @@ class Unrecognised(Exception):
     """The graph has something that the planner cannot write. The message names it."""
 
 
-def aten_name(op: Operation) -> str:
-    """`aten.addmm.default` is addmm."""
-    return op.target.removeprefix("aten.").split(".")[0]
+class UnknownCalls(Unrecognised):
+    """No kernel takes these calls, by their names in torch. `kind`: of what numbers. `advice`: what to do."""
+
+    def __init__(self, calls: str, kind: str, advice: str, place: str = "") -> None:
+        super().__init__(f"the planner has no kernel for {calls}{kind}{f' in {place}' if place else ''}; {advice}")
+        self.kind, self.advice = kind, advice
 
 
 def list_torch_names(graph: tuple[Operation, ...]) -> list[str]:
     """The operations of a graph by the names that a person knows, in order; equal neighbours once."""
     found = [TORCH_NAMES.get(plain_name(op), plain_name(op)) for op in graph if op.target.startswith("aten.")]
     return [name for name, _ in itertools.groupby(found)]
-
-
-def plain_name(op: Operation) -> str:
-    """The call's name; calls that write to their operand (add_) compute the same."""
-    return aten_name(op).removesuffix("_")
 
 
 def python_expression(value: str) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from workbench.proposers.recognition import views
-from workbench.proposers.recognition.graph import YOURSELF, aten_name, names
+from workbench.proposers.recognition.graph import YOURSELF, aten_name, names, python_expression
 from workbench.records import Facts, Operation
 
 PARTS = ("split", "split_with_sizes", "unbind", "chunk", "unsafe_split")  # return several views, for getitem
@@ -38,6 +38,8 @@ def why_not(facts: Facts) -> str | None:
 
     Such a write goes to the module's inputs, to its own state, or to a value that is read under another name.
     """
+    if (reason := _say_part_write(facts)) is not None:
+        return reason
     if changed := [item.message for item in facts.degeneracies if item.kind in KEPT]:
         return f"the planner has no kernel for this module: {changed[0]}"
     if state := list_written_state(facts.graph):
@@ -47,6 +49,56 @@ def why_not(facts: Facts) -> str | None:
             "the planner has no kernel for a module that writes to a view of a value and reads the value after it; "
             f"{YOURSELF}"
         )
+    return None
+
+
+def _say_part_write(facts: Facts) -> str | None:
+    """A line on the first write into a part of a tensor, `state[:, 1:] = ...`; None if there is none, or if a kernel
+    can leave it out because nothing reads the tensor after it.
+    """
+    found = _find_part_write(facts)
+    if found is None:
+        return None
+    op, of = found
+    is_kept = of in facts.forward_arguments or ":" in of
+    if not is_kept and not reads_overwritten(facts.graph):
+        return None
+    place = dict(facts.places).get(op.name)
+    where = f" ({place})" if place else ""
+    whole = "let forward make the whole tensor, as by torch.cat or torch.where"
+    if is_kept:
+        target = python_expression(of)
+        whose = f"its {'own ' if ':' in of else 'input '}{target.removeprefix('self.')}"
+        whole = f"{whole}, and write all of it: {target}.copy_(...)"
+    else:
+        whose = "a tensor"
+    return f"the planner has no kernel for a module that writes into a part of {whose}{where}; {whole}; {YOURSELF}"
+
+
+def _find_part_write(facts: Facts) -> tuple[Operation, str] | None:
+    """(the first call that writes to a part of a tensor, whose part it is)."""
+    given = (
+        *facts.cases[0].inputs,
+        *(
+            dataclasses.replace(one, name=f"{kind}:{one.name}")
+            for kind in ("param", "buffer")
+            for one in facts.parameters
+        ),
+    )
+    sizes = {spec.name: spec.elements for spec in given} | {
+        op.name: op.result[0].elements for op in facts.graph if op.result
+    }
+    base: dict[str, str] = {}  # name -> whose memory it is
+    by_name = {op.name: op for op in facts.graph}
+    for op in facts.graph:
+        written = list_written(op)
+        for name in written:
+            of = base.get(name, name)
+            if sizes.get(name, 0) < sizes.get(of, 0):
+                return op, of
+        if written or (op.operands and _is_view(op, by_name)):
+            first = written[0] if written else op.operands[0]
+            base[op.name] = base.get(first, first)
     return None
 
 
@@ -106,7 +158,7 @@ def reads_overwritten(graph: tuple[Operation, ...]) -> bool:
     for op in graph:
         if gone & {name for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)}:
             return True
-        written = [base.get(name, name) for name in _list_written(op)]
+        written = [base.get(name, name) for name in list_written(op)]
         gone |= {*written, *(name for name, of in base.items() if of in written)}
         if written or (op.operands and _is_view(op, by_name)):
             base[op.name] = written[0] if written else base.get(op.operands[0], op.operands[0])
@@ -119,14 +171,14 @@ def find_written(graph: tuple[Operation, ...]) -> set[str]:
     by_name = {op.name: op for op in graph}
     written: set[str] = set()
     for op in graph:
-        changed = [base.get(name, name) for name in _list_written(op)]
+        changed = [base.get(name, name) for name in list_written(op)]
         written |= {*changed}
         if changed or (op.operands and _is_view(op, by_name)):
             base[op.name] = changed[0] if changed else base.get(op.operands[0], op.operands[0])
     return written | {name for name, of in base.items() if of in written}
 
 
-def _list_written(op: Operation) -> list[str]:
+def list_written(op: Operation) -> list[str]:
     """The values that a call writes to: the first operand of `add_`, `out` of `add.out`."""
     if not op.target.startswith("aten."):
         return []

@@ -12,6 +12,7 @@ from workbench.language.expressions.scalars import ATEN
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, names, parse_number, plain_name
 from workbench.proposers.recognition.patterns.reductions import Reduced, find_reduction
 from workbench.proposers.recognition.rewrites.remaps import fold_pads
+from workbench.proposers.recognition.rewrites.rewriting import drop_unread
 from workbench.proposers.recognition.scalars import THROUGH, TWO
 from workbench.records import Facts, Operation
 
@@ -133,19 +134,3 @@ def _common_axes(op: Operation, by_name: dict[str, Operation], single: dict[str,
 
 def _dtype(op: Operation) -> str:
     return op.result[0].dtype
-
-
-def drop_unread(graph: list[Operation], droppable: set[str]) -> tuple[Operation, ...]:
-    """The graph without those of the named operations, or items of theirs, that nothing reads."""
-    while True:
-        read = {
-            name for op in graph for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)
-        }
-        kept = [
-            op
-            for op in graph
-            if op.name in read or not (op.name in droppable or ("getitem" in op.target and op.operands[0] in droppable))
-        ]
-        if len(kept) == len(graph):
-            return tuple(graph)
-        graph = kept

@@ -30,6 +30,17 @@ Kind = Literal[
 ]
 
 
+class StoreGiven(argparse.Action):
+    """Stores an option's value, and that the option was given: a value may be the default."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        """Store the value."""
+        setattr(namespace, self.dest, values)
+        namespace.given = {*getattr(namespace, "given", ()), self.dest}
+
+
 @record
 class Argument:
     """One argument. Flags start with dashes; a positional argument has a bare name."""
@@ -58,14 +69,16 @@ class Argument:
         return self.name or self.flags[0].lstrip("-").replace("-", "_")
 
     def is_given(self, arguments: argparse.Namespace) -> bool:
-        """Whether the parsed value differs from the default."""
+        """Whether the option was given, also with its default as value."""
+        if self.destination in getattr(arguments, "given", ()):
+            return True
         value = getattr(arguments, self.destination)
         if self.action == "store_true":
             return bool(value)
         return bool(value != (list(self.default) if isinstance(self.default, tuple) else self.default))
 
     def write(self, arguments: argparse.Namespace) -> tuple[str, ...]:
-        """The words of a command that give an option the same value again; none for its default."""
+        """The words of a command that give an option the same value again; none if it was not given."""
         if not self.is_given(arguments):
             return ()
         value = getattr(arguments, self.destination)
@@ -82,8 +95,8 @@ class Argument:
     def options(self) -> dict[str, Any]:
         """Keyword arguments for `argparse.ArgumentParser.add_argument`."""
         found: dict[str, Any] = {"help": self.about.replace("%", "%%") or None}
-        if self.action != "store":
-            found["action"] = self.action
+        if self.action != "store" or not self.is_positional:
+            found["action"] = StoreGiven if self.action == "store" else self.action
         if self.action != "store_true":
             found |= {"default": list(self.default) if isinstance(self.default, tuple) else self.default}
             optional = {"choices": self.choices or None, "type": self.parse, "metavar": self.metavar}

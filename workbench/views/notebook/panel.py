@@ -25,6 +25,7 @@ from workbench.views.notebook.controller import SessionController, get_controlle
 
 STATIC = Path(__file__).parent / "static"
 RECEIVED = 256  # ids of the last messages, which the page sends again until they are confirmed
+SHOWN = ("state", "live", "search")  # what the page shows
 SEND_DELAY_S = 0.1  # changes within this time are sent together
 
 
@@ -92,8 +93,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
                 self._open_again()
                 return
             if content.get("command") == "hello":
-                self._push({"state", "live", "search"})
-                self.send_state(("state", "live", "search"))  # the page may have lost what has not changed since
+                self._send_all()
             self.controller.handle_command(content)
 
     def _is_new(self, key: object) -> bool:
@@ -128,7 +128,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         controller = get_controller(session)
         controller.proposer = self.controller.proposer
         self.controller, self._remove_listener = controller, controller.add_listener(self._on_change)
-        self._push({"state", "live", "search"})
+        self._push({*SHOWN})
 
     def _find_opened(self, current: object) -> Session | None:
         """The notebook's session, if it is this panel's, which a cell has opened again."""
@@ -155,6 +155,13 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         if not scheduled:
             with contextlib.suppress(RuntimeError):  # the loop was closed: the kernel is shutting down
                 self._loop.call_soon_threadsafe(self._loop.call_later, SEND_DELAY_S, self._flush)
+
+    def _send_all(self) -> None:
+        """Send the page everything once, also what has not changed: it may have lost that."""
+        before = {name: getattr(self, name) for name in SHOWN}
+        self._push({*SHOWN})  # which sends what has changed
+        if unchanged := [name for name in SHOWN if getattr(self, name) == before[name]]:
+            self.send_state(unchanged)
 
     def _flush(self) -> None:
         with self._waiting_lock:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from workbench.problems.expressions import DTYPES
 from workbench.proposers.recognition.graph import TORCH_FUNCTIONS
-from workbench.records import Facts, Operation, TensorSpec, record
+from workbench.records import Facts, Operation, TensorSpec, aten_name, record
 
 SHORT = {long: short for short, long in DTYPES.items()}
 MOST_LINES = 20
@@ -88,7 +88,7 @@ def plain_name(name: str) -> str:
 
 
 def _torch_name(op: Operation) -> str:
-    name = op.target.removeprefix("aten.").split(".")[0]
+    name = aten_name(op)
     return "getitem" if "getitem" in name else name
 
 

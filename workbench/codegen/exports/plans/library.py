@@ -10,6 +10,8 @@ import operator
 import threading
 
 import torch
+from cutlass import cute
+from cutlass.cute.runtime import from_dlpack
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MOST_PLANS = 1024  # of one function; then all are made anew
@@ -100,13 +102,22 @@ def record_call(function, operands):
 def record_launches(call, compiled, torch_value):
     """Return the kernels' `call` so that a plan repeats its launches."""
 
+    def launch_once(function, key, arguments, constants):
+        try:
+            call(function, key, arguments, constants)
+        except Exception:  # CuTe DSL's message does not say which tensor, and may call it a bug of its own
+            for argument in arguments:
+                for value in argument if isinstance(argument, tuple) else (argument,):
+                    refuse_host_memory(torch_value(value))
+            raise
+
     def recorded(function, key, arguments, constants=()):
         tape = recording.tape
         if tape is None:
-            call(function, key, arguments, constants)
+            launch_once(function, key, arguments, constants)
             return
         tape.is_paused = True
-        call(function, key, arguments, constants)
+        launch_once(function, key, arguments, constants)
         tape.is_paused = False
         values = [tuple(map(torch_value, x)) if isinstance(x, tuple) else torch_value(x) for x in arguments]
         launch = compiled[function, key]
@@ -115,6 +126,15 @@ def record_launches(call, compiled, torch_value):
         tape.steps.append(tape.make_call(values, launch))
 
     return recorded
+
+
+def refuse_host_memory(value):
+    """Raise ValueError for a tensor that CuTe DSL finds in host memory."""
+    if isinstance(value, torch.Tensor) and from_dlpack(value.detach()).memspace != cute.AddressSpace.gmem:
+        found = f"one of shape {tuple(value.shape)} is on {str(value.device)!r}"
+        raise ValueError(
+            f'the kernel takes tensors on "cuda"; {found}: move the module and its inputs to "cuda"'
+        ) from None
 
 
 def record_workspaces(function):

@@ -92,7 +92,7 @@ def _as_value(op: Operation) -> Operation | None:
         target = f"{op.target.removesuffix(OUT)}.default"
         return dataclasses.replace(op, target=target, operands=op.operands[1:])
     if aten_name(op) != "copy_":
-        name = op.target.removeprefix("aten.").split(".")[0]
+        name = aten_name(op)
         return dataclasses.replace(op, target=op.target.replace(name, name.removesuffix("_"), 1))
     target, more = "aten._to_copy.default", (("dtype", f"torch.{op.result[0].dtype}"),)
     return dataclasses.replace(op, target=target, operands=op.operands[1:2], keywords=more)

@@ -14,6 +14,7 @@ import math
 
 from workbench.proposers.recognition import views
 from workbench.proposers.recognition.graph import aten_name, names
+from workbench.proposers.recognition.rewrites.rewriting import drop_unread
 from workbench.records import Facts, Operation, TensorSpec
 
 Specs = dict[str, TensorSpec]
@@ -112,7 +113,7 @@ def _keeps_order(sizes: list[Specs], bases: list[str], product: Operation, last:
 def _replace(facts: Facts, product: Operation, last: Operation, made: _Made) -> Facts:
     """The facts with new operations for a product and the views around it."""
     graph, place = facts.graph, facts.graph.index(last)
-    kept = _drop_unused(
+    kept = drop_unread(
         (*graph[:place], *made.operations, *graph[place + 1 :]),
         {product.name, *(op.name for op in graph if aten_name(op) in VIEWS)},
     )
@@ -229,15 +230,3 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _transposed_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*(math.prod(shape[axis + 1 :]) for axis in range(len(shape) - 2)), 1, shape[-2])
-
-
-def _drop_unused(graph: tuple[Operation, ...], droppable: set[str]) -> tuple[Operation, ...]:
-    """The graph without those of the named operations that have no reader."""
-    while True:
-        read = {
-            name for op in graph for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)
-        }
-        kept = tuple(op for op in graph if op.name not in droppable or op.name in read)
-        if len(kept) == len(graph):
-            return kept
-        graph = kept

@@ -7,11 +7,11 @@ and its sum of exponentials, 0, counts as 1.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
-from workbench.proposers.recognition.graph import aten_name
 from workbench.proposers.recognition.operands import LIMIT
 from workbench.proposers.recognition.patterns.attention import FUSED
-from workbench.proposers.recognition.simplify import drop_unread
+from workbench.proposers.recognition.rewrites.rewriting import Graph, make_operation, reshape_spec, rewrite
 from workbench.records import Facts, Operation, TensorSpec, scale_name
 
 Shape = tuple[int, ...]
@@ -19,40 +19,21 @@ Shape = tuple[int, ...]
 
 def split_masked(facts: Facts) -> Facts:
     """The same facts with the calls of such an attention in its place, where it has no dropout and no causal mask."""
-    specs = {spec.name: spec for spec in facts.cases[0].inputs}
-    graph = _split(facts.graph, specs, facts)
-    if graph == facts.graph:
-        return facts
-    full = {spec.name: spec for spec in (*facts.full, *facts.cases[-1].inputs)}
-    at_full = _split(facts.full_graph or facts.graph, full, facts, keep=not facts.full_graph) if full else ()
-    return dataclasses.replace(
-        facts,
-        graph=graph,
-        full_graph=at_full if facts.full_graph else (),
-        full=tuple(full.values()) if facts.full else (),
-    )
+    unread = set[str]()
+
+    def write(op: Operation, graph: Graph) -> list[Operation] | None:
+        attention = graph.producer_of_item(op, *FUSED)
+        if attention is None or not _may_split(attention, graph.specs):
+            return None
+        unread.add(attention.name)
+        writer, scale = _Writer(attention, graph), scale_name(attention.name)
+        result = writer.write(scale if scale in facts.forward_arguments else "")
+        return [*writer.calls, make_operation(op.name, "alias", (result,), op.result[0])]
+
+    return rewrite(facts, write, unread)
 
 
-def _split(
-    graph: tuple[Operation, ...], specs: dict[str, TensorSpec], facts: Facts, *, keep: bool = False
-) -> tuple[Operation, ...]:
-    """The graph with the calls; their results are added to `specs`, which has those of the others if `keep`."""
-    specs |= {op.name: op.result[0] for op in graph if op.result and not (keep and op.name in specs)}
-    made: list[Operation] = []
-    apart: dict[str, str] = {}  # an attention -> the value that it gives
-    for op in graph:
-        if aten_name(op) in FUSED and _may_split(op, specs):
-            writer = _Writer(op, specs)
-            scale = scale_name(op.name)
-            apart[op.name] = writer.write(scale if scale in facts.forward_arguments else "")
-            made += writer.calls
-        elif "getitem" in op.target and op.operands[0] in apart and op.operands[1] == "0":
-            op = dataclasses.replace(op, target="aten.alias.default", operands=(apart[op.operands[0]],))
-        made.append(op)
-    return drop_unread(made, {*apart})
-
-
-def _may_split(op: Operation, specs: dict[str, TensorSpec]) -> bool:
+def _may_split(op: Operation, specs: Mapping[str, TensorSpec]) -> bool:
     more, (q, k, v) = dict(op.keywords), (specs.get(name) for name in op.operands[:3])
     mask = specs.get(more.get("attn_mask", "None"))
     if mask is None or q is None or k is None or v is None or more.keys() - {"attn_mask", "scale"}:
@@ -65,17 +46,14 @@ def _may_split(op: Operation, specs: dict[str, TensorSpec]) -> bool:
 class _Writer:
     """Writes the calls of one attention."""
 
-    def __init__(self, op: Operation, specs: dict[str, TensorSpec]) -> None:
-        self.op, self.specs, self.calls = op, specs, list[Operation]()
+    def __init__(self, op: Operation, graph: Graph) -> None:
+        self.op, self.specs, self.calls = op, dict(graph.specs), list[Operation]()
 
-    def add(self, name: str, target: str, operands: tuple[str, ...], shape: Shape, dtype: str = "") -> str:
+    def add(self, name: str, kind: str, operands: tuple[str, ...], shape: Shape, dtype: str = "") -> str:
         """Add a call; returns the name of its result."""
-        strides = [1]
-        for extent in reversed(shape[1:]):
-            strides.insert(0, strides[0] * extent)
-        kind, own = dtype or self.op.result[0].dtype, f"{scale_name(self.op.name)}_{name}".replace("_scale", "", 1)
-        spec = TensorSpec(name=own, shape=shape, dtype=kind, strides=tuple(strides))
-        self.calls.append(Operation(name=own, target=f"aten.{target}", operands=operands, result=(spec,)))
+        own, like = f"{scale_name(self.op.name)}_{name}".replace("_scale", "", 1), self.op.result[0]
+        spec = reshape_spec(dataclasses.replace(like, dtype=dtype or like.dtype), shape, own)
+        self.calls.append(make_operation(own, kind, operands, spec))
         self.specs[own] = spec
         return own
 
@@ -85,9 +63,9 @@ class _Writer:
         flat = []
         for side, value, own in (("a", first, self.shape(first)), ("b", second, self.shape(second))):
             wanted = (count, *own[2:])
-            flat.append(self.add(f"{name}_{side}", "view.default", (value, str([*wanted])), wanted))
-        made = self.add(f"{name}_bmm", "bmm.default", tuple(flat), (count, *shape[2:]))
-        return self.add(name, "view.default", (made, str([*shape])), shape)
+            flat.append(self.add(f"{name}_{side}", "view", (value, str([*wanted])), wanted))
+        made = self.add(f"{name}_bmm", "bmm", tuple(flat), (count, *shape[2:]))
+        return self.add(name, "view", (made, str([*shape])), shape)
 
     def shape(self, value: str) -> Shape:
         return self.specs[value].shape
@@ -99,17 +77,17 @@ class _Writer:
         shape = (*self.shape(q)[:3], self.shape(k)[2])
         row = (*shape[:3], 1)
         order = self.shape(k)
-        turned = self.add("turned", "transpose.int", (k, "-2", "-1"), (*order[:2], order[3], order[2]))
+        turned = self.add("turned", "aten.transpose.int", (k, "-2", "-1"), (*order[:2], order[3], order[2]))
         scores = self.multiply("scores", q, turned, shape)
         factor = scale or more.get("scale") or repr(self.shape(q)[3] ** -0.5)
-        scaled = self.add("scaled", "mul.Tensor", (scores, factor), shape)
-        masked = self.add("masked", "add.Tensor", (scaled, more["attn_mask"]), shape)
-        most = self.add("most", "amax.default", (masked, "[-1]", "True"), row)
-        finite = self.add("finite", "clamp.default", (most, repr(-LIMIT)), row)
-        below = self.add("below", "sub.Tensor", (masked, finite), shape)
-        powers = self.add("powers", "exp.default", (below,), shape)
-        total = self.add("total", "sum.dim_IntList", (powers, "[-1]", "True"), row)
-        nothing = self.add("nothing", "eq.Scalar", (total, "0"), row, "bool")
-        safe = self.add("safe", "add.Tensor", (total, nothing), row)
-        shares = self.add("shares", "div.Tensor", (powers, safe), shape)
+        scaled = self.add("scaled", "aten.mul.Tensor", (scores, factor), shape)
+        masked = self.add("masked", "aten.add.Tensor", (scaled, more["attn_mask"]), shape)
+        most = self.add("most", "amax", (masked, "[-1]", "True"), row)
+        finite = self.add("finite", "clamp", (most, repr(-LIMIT)), row)
+        below = self.add("below", "aten.sub.Tensor", (masked, finite), shape)
+        powers = self.add("powers", "exp", (below,), shape)
+        total = self.add("total", "aten.sum.dim_IntList", (powers, "[-1]", "True"), row)
+        nothing = self.add("nothing", "aten.eq.Scalar", (total, "0"), row, "bool")
+        safe = self.add("safe", "aten.add.Tensor", (total, nothing), row)
+        shares = self.add("shares", "aten.div.Tensor", (powers, safe), shape)
         return self.multiply("result", shares, v, (*shape[:3], self.shape(v)[3]))

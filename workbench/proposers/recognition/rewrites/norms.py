@@ -14,7 +14,7 @@ from workbench.proposers.recognition.composed import MORE
 from workbench.proposers.recognition.graph import Unrecognised, aten_name, find_producer, names, plain_name
 from workbench.proposers.recognition.patterns.channels import is_batchnorm
 from workbench.proposers.recognition.patterns.reductions import find_reduction
-from workbench.proposers.recognition.simplify import drop_unread
+from workbench.proposers.recognition.rewrites.rewriting import drop_unread
 from workbench.records import Facts, Operation, TensorSpec
 
 ROWS = ("_softmax", "_log_softmax", "softmax", "log_softmax", "native_layer_norm")  # written by kernels of expressions

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from workbench.proposers.recognition.graph import names
 from workbench.records import Facts, Operation, TensorSpec
 
 Shape = tuple[int, ...]
@@ -14,10 +15,14 @@ GETITEM = "<built-in function getitem>"
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """A graph that is being written: its operations as they were, and specs of its values at one size."""
+    """A graph that is being written: its operations as they were, and specs of its values at one size.
+
+    `is_resized`: the specs are those at full size, but the numbers in the calls still those at the emulated sizes.
+    """
 
     by_name: dict[str, Operation]
     specs: dict[str, TensorSpec]
+    is_resized: bool = False
 
     def shape(self, value: str) -> Shape | None:
         """The shape of a value; None for a number, and for what is not known at this size."""
@@ -29,19 +34,20 @@ class Graph:
         op = self.by_name.get(value)
         return op if op is not None and op.target.split(".")[1:2] in [[name] for name in targets] else None
 
-    def producer_of_item(self, op: Operation, target: str) -> Operation | None:
-        """The call of that name of whose results an operation takes the first."""
+    def producer_of_item(self, op: Operation, *targets: str) -> Operation | None:
+        """The call of one of these names of whose results an operation takes the first."""
         is_first = op.target == GETITEM and op.operands[1] == "0"
-        return self.producer(op.operands[0], target) if is_first else None
+        return self.producer(op.operands[0], *targets) if is_first else None
 
 
 Write = Callable[[Operation, Graph], list[Operation] | None]
 
 
-def rewrite(facts: Facts, write: Write) -> Facts:
+def rewrite(facts: Facts, write: Write, unread: Collection[str] = ()) -> Facts:
     """The same facts with what `write` gives in place of each operation, in both graphs; None keeps it.
 
-    `write` sees each graph at its own sizes, and the first one at full size too, for the specs of new operations.
+    `write` sees each graph at its own sizes, and the first one at full size too, for the specs of new operations. It
+    may add names of calls to `unread`: they go if nothing reads them any more.
     """
     state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters}
     graph = _write_graph(facts.graph, {**state, **_by_name(facts.cases[0].inputs)}, write)
@@ -50,12 +56,34 @@ def rewrite(facts: Facts, write: Write) -> Facts:
     full = _by_name(facts.full)
     if full:
         whole = tuple(_resize(op, full) for op in facts.graph)
-        for op in _write_graph(whole, full, write):
+        for op in _write_graph(whole, full, write, is_resized=True):
             if op.result and op.target != "output":
                 full.setdefault(op.name, dataclasses.replace(op.result[0], name=op.name))
     inputs = {**full, **_by_name(facts.cases[-1].inputs)}
     full_graph = _write_graph(facts.full_graph, inputs, write)
-    return dataclasses.replace(facts, graph=graph, full_graph=full_graph, full=tuple(full.values()))
+    return dataclasses.replace(
+        facts,
+        graph=drop_unread(graph, unread),
+        full_graph=drop_unread(full_graph, unread),
+        full=tuple(full.values()),
+    )
+
+
+def drop_unread(graph: Iterable[Operation], droppable: Collection[str]) -> tuple[Operation, ...]:
+    """The graph without those of the named operations, or items of theirs, that nothing reads."""
+    left = [*graph]
+    while True:
+        read = {
+            name for op in left for text in (*op.operands, *(text for _, text in op.keywords)) for name in names(text)
+        }
+        kept = [
+            op
+            for op in left
+            if op.name in read or not (op.name in droppable or ("getitem" in op.target and op.operands[0] in droppable))
+        ]
+        if len(kept) == len(left):
+            return tuple(left)
+        left = kept
 
 
 def make_operation(name: str, kind: str, operands: Iterable[str], result: TensorSpec) -> Operation:
@@ -80,9 +108,11 @@ def _resize(op: Operation, full: dict[str, TensorSpec]) -> Operation:
     return op if known is None or not op.result else dataclasses.replace(op, result=(known, *op.result[1:]))
 
 
-def _write_graph(graph: tuple[Operation, ...], given: dict[str, TensorSpec], write: Write) -> tuple[Operation, ...]:
+def _write_graph(
+    graph: tuple[Operation, ...], given: dict[str, TensorSpec], write: Write, *, is_resized: bool = False
+) -> tuple[Operation, ...]:
     own = {op.name: op.result[0] for op in graph if op.result}
-    before = Graph(by_name={op.name: op for op in graph}, specs={**given, **own})
+    before = Graph(by_name={op.name: op for op in graph}, specs={**given, **own}, is_resized=is_resized)
     made: list[Operation] = []
     for op in graph:
         new = write(op, before)

@@ -10,13 +10,13 @@ import re
 
 from workbench.proposers.recognition.graph import aten_name, names
 from workbench.proposers.recognition.patterns.attention import FUSED
-from workbench.records import Case, Facts, MadeTensor, Operation, TensorSpec, scale_name
+from workbench.records import Case, Facts, Operation, ShapeDerivedTensor, TensorSpec, scale_name
 
 EXTENT = re.compile(r"(\w+)\.shape\[(\d+)\]")
 SOURCES = ("ones",)  # calls that nothing reads any more
 
 
-def name_made(facts: Facts) -> Facts:
+def name_shape_derived(facts: Facts) -> Facts:
     """The same facts with such tensors as arguments of forward; those of which it is not known where they are, stay."""
     known = {op.name for op in facts.graph} | {scale_name(op.name) for op in facts.graph if aten_name(op) in FUSED}
     made = [one for one in facts.made if one.name in known and _is_bound(one, facts)]
@@ -36,12 +36,12 @@ def name_made(facts: Facts) -> Facts:
     )
 
 
-def _is_bound(made: MadeTensor, facts: Facts) -> bool:
+def _is_bound(made: ShapeDerivedTensor, facts: Facts) -> bool:
     """Whether forward has the names of an expression as arguments of their own."""
     return {name for name, _ in EXTENT.findall(made.expression)} <= {*facts.forward_arguments}
 
 
-def _spec(made: MadeTensor, case: Case) -> TensorSpec:
+def _spec(made: ShapeDerivedTensor, case: Case) -> TensorSpec:
     """The tensor at the sizes of a case."""
     shapes = {spec.name: spec.shape for spec in case.inputs}
     shape = tuple(_add(EXTENT.sub(lambda match: str(shapes[match[1]][int(match[2])]), text)) for text in made.extents)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from workbench.problems.tracing.uses import Slot, list_slots
 from workbench.problems.tracing.whole import drop_reservations, trace_at
-from workbench.records import Case, MadeTensor, Operation, Problem, scale_name
+from workbench.records import Case, Operation, Problem, ShapeDerivedTensor, aten_name, plain_name, scale_name
 
 Graph = tuple[Operation, ...]
 Traced = tuple[dict[str, Operation], dict[str, int]]  # a graph by its names, the inputs' extents by their expressions
@@ -28,31 +28,31 @@ LEAST = 3  # numbers up to this are read as they are
 
 
 @dataclasses.dataclass(frozen=True)
-class OfSizes:
+class ShapeDerived:
     """What the numbers of a graph are made of.
 
     `made` are the tensors that are made of sizes alone. `constants` are the whole numbers that are the same at other
     sizes although they are extents of inputs at the first case.
     """
 
-    made: tuple[MadeTensor, ...] = ()
+    made: tuple[ShapeDerivedTensor, ...] = ()
     constants: tuple[int, ...] = ()
 
 
-def find_of_sizes(problem: Problem, whole: Case, full: Graph, cases: Sequence[Case], small: Graph) -> OfSizes:
+def find_shape_derived(problem: Problem, whole: Case, full: Graph, cases: Sequence[Case], small: Graph) -> ShapeDerived:
     """`small` is the graph at the first case, `full` that at full size; the other cases are traced where need be."""
     small = drop_reservations(small)
     own = [(small, cases[0]), (full, whole)]
     calls = [(op.name, op.target) for op in small]
     if [(op.name, op.target) for op in full] != calls or not (
-        any(_name(op) in SOURCES or _has_own_scale(op) for op in small)
+        any(aten_name(op) in SOURCES or _has_own_scale(op) for op in small)
         or _list_doubtful(small, _list_extents(cases[0]))
     ):
-        return OfSizes()
+        return ShapeDerived()
     traced = _pair([*own, *((trace_at(problem, case.settings).graph, case) for case in cases[1:])], calls)
     device = next((spec.name for spec in whole.inputs if spec.name.isidentifier()), "")
     made = [_describe(op.name, traced, device) for op in small] if device else []
-    return OfSizes(made=tuple(one for one in made if one is not None), constants=find_constants(traced))
+    return ShapeDerived(made=tuple(one for one in made if one is not None), constants=find_constants(traced))
 
 
 def _pair(graphs: Sequence[tuple[Graph, Case]], calls: Sequence[tuple[str, str]]) -> list[Traced]:
@@ -67,7 +67,7 @@ def _pair(graphs: Sequence[tuple[Graph, Case]], calls: Sequence[tuple[str, str]]
 def _list_doubtful(graph: Graph, extents: dict[str, int]) -> list[tuple[Slot, int]]:
     """Numbers with which calls calculate that are extents of inputs, perhaps by chance."""
     known = {str(extent) for extent in extents.values() if extent > LEAST}
-    calculating = tuple(op for op in graph if _name(op).removesuffix("_") in CALCULATIONS)
+    calculating = tuple(op for op in graph if plain_name(op) in CALCULATIONS)
     return [(slot, int(text)) for slot, text in list_slots(calculating) if text in known]
 
 
@@ -95,36 +95,36 @@ def _list_extents(case: Case) -> dict[str, int]:
     }
 
 
-def _describe(name: str, traced: Sequence[Traced], device: str) -> MadeTensor | None:
+def _describe(name: str, traced: Sequence[Traced], device: str) -> ShapeDerivedTensor | None:
     """The tensor of that name; None if it is made of something else."""
     op = traced[0][0][name]
     if _has_own_scale(op):
         return _describe_scale(op, traced, device)
-    if _name(op) == "arange":
+    if aten_name(op) == "arange":
         source, numbers = op, _express_all([graph[name].operands for graph, _ in traced], traced)
     else:
-        found = traced[0][0].get(op.operands[0]) if op.operands and _name(op) in TRIANGLES else None
-        if found is None or _name(found) != "ones":
+        found = traced[0][0].get(op.operands[0]) if op.operands and aten_name(op) in TRIANGLES else None
+        if found is None or aten_name(found) != "ones":
             return None
         source, numbers = found, _express_all([(*graph[name].operands[1:], "0")[:1] for graph, _ in traced], traced)
     extents = _express_all([tuple(map(str, graph[name].result[0].shape)) for graph, _ in traced], traced)
     if numbers is None or extents is None:
         return None
     more = f"dtype=torch.{source.result[0].dtype}, device={device}.device"
-    if _name(op) == "arange":
+    if aten_name(op) == "arange":
         text = f"torch.arange({', '.join(numbers)}, {more})"
     else:
-        text = f"torch.ones(({', '.join(extents)}), {more}).{_name(op)}({', '.join(numbers)})"
-    return MadeTensor(name=name, dtype=source.result[0].dtype, expression=text, extents=extents)
+        text = f"torch.ones(({', '.join(extents)}), {more}).{aten_name(op)}({', '.join(numbers)})"
+    return ShapeDerivedTensor(name=name, dtype=source.result[0].dtype, expression=text, extents=extents)
 
 
 def _has_own_scale(op: Operation) -> bool:
     """Whether it is an attention with a mask that multiplies its scores by 1 / sqrt(head dimension)."""
     more = dict(op.keywords)
-    return _name(op).startswith(ATTENTION) and more.get("attn_mask", "None") != "None" and "scale" not in more
+    return aten_name(op).startswith(ATTENTION) and more.get("attn_mask", "None") != "None" and "scale" not in more
 
 
-def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> MadeTensor | None:
+def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> ShapeDerivedTensor | None:
     """The factor of an attention's scores, if it is another at other sizes."""
     q = op.operands[0]
     own = f"{q}.shape[{len(op.result[0].shape) - 1}]"
@@ -135,7 +135,7 @@ def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> Mad
     if dim is None or " " in dim:
         return None
     text = f"torch.full((), {dim} ** -0.5, dtype=torch.float32, device={device}.device)"
-    return MadeTensor(name=scale_name(op.name), dtype="float32", expression=text, extents=())
+    return ShapeDerivedTensor(name=scale_name(op.name), dtype="float32", expression=text, extents=())
 
 
 def _express_all(rows: Sequence[tuple[str, ...]], traced: Sequence[Traced]) -> tuple[str, ...] | None:
@@ -163,7 +163,3 @@ def _express(texts: Sequence[str], extents: Sequence[dict[str, int]]) -> str | N
         if [one.get(first, 0) - one.get(second, 0) for one in extents] == wanted:
             return f"{first} - {second}"
     return None
-
-
-def _name(op: Operation) -> str:
-    return op.target.removeprefix("aten.").split(".")[0]

@@ -18,7 +18,7 @@ function baseHandler(widget: WidgetModel): WidgetModel["_handle_comm_msg"] {
 }
 
 // Resolves when messages reach the model; at once where the front end is another one.
-export async function listen(model: Model): Promise<void> {
+export async function attachCommHandler(model: Model): Promise<void> {
   const widget = (await model.widget_manager?.get_model(model.get("widget_id"))) as WidgetModel | undefined;
   const handler = widget && baseHandler(widget);
   if (widget && handler) widget.comm?.on_msg((message) => handler.call(widget, message));
