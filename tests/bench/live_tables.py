@@ -29,9 +29,9 @@ def searches_on_gpu() -> str:
         f"Five KernelBench problems that are in no landscape, in TF32, on NVIDIA {first['device']}s, driver "
         f"{first['driver']}, {min(dates)} to {max(dates)}: {first['budget']} trials and {count_seeds(rows)} seeds for "
         "each strategy, several searches side by side on a GPU, which took turns at timing. Each begins at the "
-        "each strategy, several searches side by side on a GPU, which took turns at timing. Each begins at "
-        "whole verdicts over that version, geometric means over the seeds; *best of all* is over all searches of the "
-        "problem, so no strategy could have found more in what was tried; *a search*: mean seconds of "
+        "planner's first version; programs that one search ran were not run again by another. Gains are of kernels' "
+        "times by whole verdicts over that version, geometric means over the seeds; *best of all* is over all searches "
+        "of the problem, so no strategy could have found more in what was tried; *a search*: mean seconds of "
         "searches that took at most 10 outcomes from others. With priors the tree's choices hardly depend "
         "on the seed.",
         tabulate_five(rows),
