@@ -33,7 +33,7 @@ def test_attention(config: Any, dtype: torch.dtype, error: float) -> None:
     attention = {SimtConfig: attention_simt, Sm80Config: attention_sm80, Sm90Config: attention_sm90}[type(config)]
     operands = [torch.randn(shape).to(dtype) for shape in SHAPES]
     with emulated(arch="sm_90a", device="H200") as emulation:
-        out = attention(config, NAMES, *operands)
+        out = attention(config, NAMES, *operands, ())
     expected = scaled_dot_product_attention(
         *(operand.double() for operand in operands), is_causal=config.causal, scale=config.scale, enable_gqa=True
     )

@@ -11,7 +11,7 @@ from workbench.kernels.gemm.config import Epilogue
 from workbench.kernels.gemm.sm90.config import GemmSm90Config
 from workbench.language.ir import Binding, Stage, number, setting
 from workbench.language.operation import SHARED_BYTES
-from workbench.language.operations.attention import product
+from workbench.language.operations.attention import mask_of, product
 
 NOWHERE = Binding(init_source="", forward_arguments=())
 ENTRIES = {
@@ -23,12 +23,15 @@ ENTRIES = {
 
 
 def lower_attention(stage: Stage, binding: Binding) -> Launch:
-    """Return the launch of an attention stage: its configuration and the operands q, k, v."""
+    """Return the launch of an attention stage: its configuration and the operands q, k, v, and a mask."""
     bound, config = dict(binding.operands), configure(stage)
+    masks = ("mask",) if mask_of(stage) is not None else ()
+    roles = ("q", "k", "v", *masks)
     return Launch(
         entry=ENTRIES[type(config)],
-        static=(("cfg", config), ("names", {role: called(role, bound) for role in "qkv"})),
-        operands=("q", "k", "v"),
+        static=(("cfg", config), ("names", {role: called(role, bound) for role in roles})),
+        operands=roles,
+        many=() if isinstance(config, UnfusedConfig) else (("masks", masks),),
     )
 
 
@@ -37,19 +40,21 @@ def configure(stage: Stage) -> SimtConfig | Sm80Config | Sm90Config | UnfusedCon
     named = dict(stage.operation.named)
     causal = bool(named.get("causal", 0))
     scale = float(str(named["scale"])) if "scale" in named else None
+    mask = mask_of(stage)
     mma, schedule, tile = setting(stage, "mma"), setting(stage, "schedule"), setting(stage, "tile")
     arch = str(setting(stage, "arch", "sm_80"))
     if schedule == "stages":
         return UnfusedConfig(causal=causal, scale=scale, product=configure_product(product(stage)))
     if mma is None:
         tile_m, tile_n = tile if isinstance(tile, tuple) else (64, 64)
-        return SimtConfig(causal=causal, scale=scale, tile_m=tile_m, tile_n=tile_n)
+        return SimtConfig(causal=causal, scale=scale, mask=mask, tile_m=tile_m, tile_n=tile_n)
     if schedule == "flash":
         tile_m, keys = tile if isinstance(tile, tuple) else (128, None)
         return Sm90Config(
             element=str(mma),
             causal=causal,
             scale=scale,
+            mask=mask,
             mma_warpgroups=tile_m // 64,
             tile_n=keys,
             stages=number(stage, "stages", 2),
@@ -60,6 +65,7 @@ def configure(stage: Stage) -> SimtConfig | Sm80Config | Sm90Config | UnfusedCon
         element=str(mma),
         causal=causal,
         scale=scale,
+        mask=mask,
         warps=tile_m // 16,
         most_keys=tile_n,
         smem_bytes=SHARED_BYTES[arch] - 1024,

@@ -77,7 +77,8 @@ def attention(
         raise ValueError(f"{groups} warpgroups for dim {dim}: 2, or for dim 64 also 3")
     out = torch.empty_like(q) if out is None else out
     factor = dim**-0.5 if scale is None else scale
-    launch_attention(configure(q.dtype, causal, groups), q, k, v, out, factor, min(max_ctas or 1 << 16, count_sms()))
+    ctas = min(max_ctas or 1 << 16, count_sms())
+    launch_attention(configure(q.dtype, causal, groups), q, k, v, (), out, factor, ctas)
     return out
 
 

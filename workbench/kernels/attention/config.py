@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from workbench.kernels.gemm.config import Epilogue
 from workbench.kernels.gemm.sm90.config import GemmSm90Config
 from workbench.records.base import record
+
+
+LEAST = -3.4028234663852886e38  # finite number of float32
+
+
+@record
+class Mask:
+    """What a mask does to scores."""
+
+    hides: str | None = None  # the elements that hide a score: zero or nonzero; None: the mask is added to the scores
+    fill: float = float("-inf")  # what a hidden score is
+    empty: str = "nan"  # the result of a query that sees no key: nan, or zero
+
+    @property
+    def fill_log2(self) -> float:
+        """A hidden score in units of exp2's exponent; finite if `fill` is."""
+        return self.fill if math.isinf(self.fill) else max(self.fill * math.log2(math.e), LEAST)
 
 
 @record
@@ -15,6 +33,7 @@ class SimtConfig:
 
     causal: bool
     scale: float | None = None  # None: 1 / sqrt(head dimension)
+    mask: Mask | None = None
     tile_m: int = 64
     tile_n: int = 64
 
@@ -52,6 +71,7 @@ class Sm80Config:
     most_keys: int  # largest number of keys per step
     smem_bytes: int
     scale: float | None = None  # None: 1 / sqrt(head dimension)
+    mask: Mask | None = None
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         "warps": "warps of a CTA, with 16 queries each",
@@ -94,6 +114,7 @@ class Sm90Config:
     smem_bytes: int
     tile_n: int | None = None  # keys per step; None: 128, or 64 for head dimensions over 128
     scale: float | None = None  # None: 1 / sqrt(head dimension)
+    mask: Mask | None = None
 
     CONSTANTS: ClassVar[dict[str, str]] = {
         "mma_warpgroups": "MMA warpgroups, with 64 queries each; one more is the producer",

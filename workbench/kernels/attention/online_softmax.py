@@ -65,11 +65,14 @@ def scale_rows(accumulator, factors):
 
 
 @cute.jit
-def normalize(tOrO, row_sum):
+def normalize(cfg: Static, tOrO, row_sum):
     """Divide O by its row sums, which four threads hold in parts."""
     for half in cutlass.range_constexpr(2):
         total = row_sum[half] + cute.arch.shuffle_sync_bfly(row_sum[half], 1)
-        row_sum[half] = 1.0 / (total + cute.arch.shuffle_sync_bfly(total, 2))
+        total = total + cute.arch.shuffle_sync_bfly(total, 2)
+        if cutlass.const_expr(cfg.mask is not None and cfg.mask.empty == "zero"):
+            total = cutlass.Float32(1.0) if total == 0.0 else total
+        row_sum[half] = 1.0 / total
     scale_rows(tOrO, row_sum)
 
 

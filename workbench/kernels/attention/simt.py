@@ -6,8 +6,9 @@ import cutlass.cute as cute
 import torch
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d, view_4d
+from workbench.kernels.attention.mask import broadcast_mask, mask_score, score_scale
 from workbench.kernels.host import call
-from workbench.kernels.static import Static, bind
+from workbench.kernels.static import Many, Static, bind
 
 
 @cute.jit
@@ -31,6 +32,16 @@ def multiply_scores(cfg: Static, rS, sQ, sK, head_dim, x, y):
             left = sQ[y * cfg.rows_per_thread + i, e]
             for j in cutlass.range_constexpr(cfg.columns_per_thread):
                 rS[i, j] += left * sK[x + 16 * j, e]
+
+
+@cute.jit
+def apply_masks(cfg: Static, rS, masks: Many, i: cutlass.Constexpr, query, first_key, scale, x):
+    """Scale row `i` of this thread's scores and apply the mask (queries, keys), of which there is at most one."""
+    for gM in masks:
+        row = cutlass.min(query, gM.shape[0] - 1)
+        for j in cutlass.range_constexpr(cfg.columns_per_thread):
+            value = gM[row, cutlass.min(first_key + x + 16 * j, gM.shape[1] - 1)]
+            rS[i, j] = mask_score(cfg, rS[i, j] * scale, value, 1.0, cfg.mask.fill)
 
 
 @cute.jit
@@ -80,6 +91,8 @@ def store_output(cfg: Static, rO, row_sum, mO: cute.Tensor, coord, shape, x, y):
         row = tile * cfg.tile_m + y * cfg.rows_per_thread + i
         for step in cutlass.range_constexpr(4):
             row_sum[i] += cute.arch.shuffle_sync_bfly(row_sum[i], 8 >> step)
+        if cutlass.const_expr(cfg.mask is not None and cfg.mask.empty == "zero"):
+            row_sum[i] = cutlass.Float32(1.0) if row_sum[i] == 0.0 else row_sum[i]
         for j in cutlass.range_constexpr(cute.size(rO, mode=[1])):
             if row < queries and x + 16 * j < head_dim:
                 mO[batch, head, row, x + 16 * j] = (rO[i, j] / row_sum[i]).to(mO.element_type)
@@ -91,6 +104,7 @@ def attention_kernel(
     mQ: cute.Tensor,
     mK: cute.Tensor,
     mV: cute.Tensor,
+    masks: Many[cute.Tensor],
     mO: cute.Tensor,
     scale: cutlass.Float32,
     width: cutlass.Constexpr,
@@ -113,6 +127,8 @@ def attention_kernel(
     queries, keys, head_dim = mQ.shape[2], mK.shape[2], mQ.shape[3]
     kv_head = head // (mQ.shape[1] // mK.shape[1])  # grouped-query attention: several heads of q share one of k and v
     gK, gV = mK[batch, kv_head, None, None], mV[batch, kv_head, None, None]
+    own_masks = tuple(mask[batch, head, None, None] for mask in masks)
+    factor = score_scale(cfg, scale)
     rS = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, cfg.columns_per_thread)), cutlass.Float32)
     rO = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, width // 16)), cutlass.Float32)
     row_max = cute.make_rmem_tensor(cfg.rows_per_thread, cutlass.Float32)
@@ -135,7 +151,8 @@ def attention_kernel(
         load_tile(cfg, gV, sKV, step * cfg.tile_n, tidx)
         for i in cutlass.range_constexpr(cfg.rows_per_thread):
             query = tile * cfg.tile_m + y * cfg.rows_per_thread + i
-            update_row(cfg, rS, rO, sP, row_max, row_sum, i, query, step * cfg.tile_n, keys, scale, x, y)
+            apply_masks(cfg, rS, own_masks, i, query, step * cfg.tile_n, scale, x)
+            update_row(cfg, rS, rO, sP, row_max, row_sum, i, query, step * cfg.tile_n, keys, factor, x, y)
         cute.arch.sync_threads()
         multiply_output(cfg, rO, sP, sKV, x, y)
     store_output(cfg, rO, row_sum, mO, (tile, head, batch), (queries, head_dim), x, y)
@@ -147,6 +164,7 @@ def attention(
     mQ: cute.Tensor,
     mK: cute.Tensor,
     mV: cute.Tensor,
+    masks: Many[cute.Tensor],
     mO: cute.Tensor,
     scale: cutlass.Float32,
     stream: cuda.CUstream,
@@ -154,16 +172,19 @@ def attention(
 ):
     """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim).
 
-    `width` is dim, rounded up to a multiple of 16.
+    A mask is (batch, heads, queries, keys). `width` is dim, rounded up to a multiple of 16.
     """
     num_tiles = ((mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m) * mQ.shape[1] * mQ.shape[0]
-    attention_kernel(cfg, mQ, mK, mV, mO, scale, width).launch(
+    attention_kernel(cfg, mQ, mK, mV, masks, mO, scale, width).launch(
         grid=[num_tiles, 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )
 
 
-def attention_simt(cfg: Static, names: Static, q, k, v):
-    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; any float dtype, head dimension at most 256."""
+def attention_simt(cfg: Static, names: Static, q, k, v, masks: Many):
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; a mask broadcasts to the scores' shape.
+
+    q, k and v have any float dtype and a head dimension of at most 256.
+    """
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     q4, k4, v4, o4 = to_4d(q), to_4d(k), to_4d(v), to_4d(out)
     check_attention_operands(names, q4, k4, v4)
@@ -172,10 +193,11 @@ def attention_simt(cfg: Static, names: Static, q, k, v):
     scale = q.shape[-1] ** -0.5 if cfg.scale is None else cfg.scale
     check_head_dim(q4, None, "any dtype")
     width = -(-q4.shape[3] // 16) * 16
+    masks = tuple(broadcast_mask(cfg, names, mask, (*q.shape[:-1], k.shape[-2])) for mask in masks)
     call(
         bind(attention, cfg),
-        (q4.dtype, width),
-        (view_4d(q4), view_4d(k4), view_4d(v4), view_4d(o4), scale),
+        (q4.dtype, width, *(mask.dtype for mask in masks)),
+        (view_4d(q4), view_4d(k4), view_4d(v4), tuple(view_4d(mask) for mask in masks), view_4d(o4), scale),
         (width,),
     )
     return out

@@ -13,9 +13,10 @@ import cutlass.cute as cute
 import torch
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d, view_4d
+from workbench.kernels.attention.mask import aligned_elements, apply_mask, broadcast_mask, mask_width, score_scale, view_mask
 from workbench.kernels.attention.online_softmax import mask_scores, normalize, scale_rows, store_rows, update_softmax
 from workbench.kernels.host import call
-from workbench.kernels.static import Static, bind, dtype, torch_dtype
+from workbench.kernels.static import Many, Static, bind, dtype, torch_dtype
 
 
 def keys_per_step(cfg: Static, width):
@@ -86,6 +87,7 @@ def attention_kernel(
     mQ: cute.Tensor,
     mK: cute.Tensor,
     mV: cute.Tensor,
+    masks: Many[cute.Tensor],
     mO: cute.Tensor,
     scale: cutlass.Float32,
     tiled_mma: cute.TiledMma,
@@ -146,15 +148,21 @@ def attention_kernel(
             load_fragment(cfg, tSsQ[None, None, k_block], tSrQ)
             load_fragment(cfg, tSsK[None, None, k_block, stage], tSrK)
             cute.gemm(tiled_mma, tSrS, tSrQ, tSrK, tSrS)
+        for mask in masks:
+            at = mask[batch, head, None, None], row, step * tile_n + lane % 4 * 2
+            if (step + 1) * tile_n > keys:
+                apply_mask(cfg, tSrS, at, scale_log2, aligned_elements(mask), True)
+            else:
+                apply_mask(cfg, tSrS, at, scale_log2, aligned_elements(mask), False)
         if (step + 1) * tile_n > (cutlass.min(keys, first_query + 1) if cutlass.const_expr(cfg.causal) else keys):
             mask_scores(cfg, tSrS, row, step * tile_n + lane % 4 * 2, keys)
-        rescale = update_softmax(tSrS, row_max, row_sum, scale_log2, True)
+        rescale = update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), True)
         scale_rows(tOrO, rescale)
         convert_scores(cfg, tSrS, tOrP)
         for k_block in cutlass.range_constexpr(cute.size(tOrP, mode=[2])):
             load_fragment(cfg, tOsVt[None, None, k_block, stage], tOrVt)
             cute.gemm(tiled_mma, tOrO, tOrP[None, None, k_block], tOrVt, tOrO)
-    normalize(tOrO, row_sum)
+    normalize(cfg, tOrO, row_sum)
     store_rows(tOrO, mO[batch, head, None, None], row, lane % 4 * 2)
 
 
@@ -164,6 +172,7 @@ def attention(
     mQ: cute.Tensor,
     mK: cute.Tensor,
     mV: cute.Tensor,
+    masks: Many[cute.Tensor],
     mO: cute.Tensor,
     scale: cutlass.Float32,
     stream: cuda.CUstream,
@@ -172,7 +181,8 @@ def attention(
 ):
     """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim).
 
-    `width` is dim, rounded up to a multiple of 32; `vector` is the number of elements per access.
+    A mask is (batch, heads, queries, keys). `width` is dim, rounded up to a multiple of 32; `vector` is the number of
+    elements per access.
     """
     if cutlass.const_expr(cfg.element == "tf32"):
         operation = cute.nvgpu.warp.MmaTF32Op((16, 8, 8))
@@ -180,7 +190,7 @@ def attention(
         operation = cute.nvgpu.warp.MmaF16BF16Op(dtype(cfg.element), cutlass.Float32, (16, 8, 16))
     tiled_mma = cute.make_tiled_mma(operation, cute.make_layout((cfg.warps, 1, 1)))
     num_tiles = ((mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m) * mQ.shape[1] * mQ.shape[0]
-    attention_kernel(cfg, mQ, mK, mV, mO, scale, tiled_mma, width, vector).launch(
+    attention_kernel(cfg, mQ, mK, mV, masks, mO, scale, tiled_mma, width, vector).launch(
         grid=[num_tiles, 1, 1], block=[cfg.threads, 1, 1], stream=stream
     )
 
@@ -193,8 +203,8 @@ def access_width(*tensors):
     return math.gcd(16, *addresses, *strides, tensors[0].shape[3] * size) // size
 
 
-def attention_sm80(cfg: Static, names: Static, q, k, v):
-    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype.
+def attention_sm80(cfg: Static, names: Static, q, k, v, masks: Many):
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; a mask broadcasts to the scores' shape.
 
     q, k and v have the configured element type and a head dimension of at most 256.
     """
@@ -207,10 +217,11 @@ def attention_sm80(cfg: Static, names: Static, q, k, v):
     check_head_dim(q4, torch_dtype(cfg.element), torch_dtype(cfg.element))
     width = -(-q4.shape[3] // 32) * 32
     vector = access_width(q4, k4, v4)
+    masks = tuple(broadcast_mask(cfg, names, mask, (*q.shape[:-1], k.shape[-2])) for mask in masks)
     call(
         bind(attention, cfg),
-        (q4.dtype, width, vector),
-        (view_4d(q4), view_4d(k4), view_4d(v4), view_4d(o4), scale),
+        (q4.dtype, width, vector, *((mask.dtype, mask_width(mask)) for mask in masks)),
+        (view_4d(q4), view_4d(k4), view_4d(v4), tuple(view_mask(mask) for mask in masks), view_4d(o4), scale),
         (width, vector),
     )
     return out

@@ -6,11 +6,22 @@ stage; output: its Rejections.
 
 from __future__ import annotations
 
+from workbench.kernels.attention.config import Mask
 from workbench.language.ir import Call, Rejection, Stage, setting
-from workbench.language.operation import ARCH, Argument, Operation, Setting, flag, is_number, reject_settings
+from workbench.language.operation import (
+    ARCH,
+    Argument,
+    Operation,
+    Setting,
+    choice_argument,
+    flag,
+    is_number,
+    reject_settings,
+)
 from workbench.language.operations.gemm import checks as gemm_checks
 
 SCHEDULES = ("flash", "stages")
+MASKING = ("hide", "fill", "empty")  # arguments that say what a mask does
 
 
 def product(stage: Stage) -> Stage:
@@ -26,16 +37,49 @@ def product(stage: Stage) -> Stage:
     return Stage(operation=Call(name="gemm", positional=("a", "b")), settings=calls)
 
 
+def mask_of(stage: Stage) -> Mask | None:
+    """What the fourth operand of an attention does to the scores; None without one."""
+    if len(stage.operation.positional) < 4:
+        return None
+    named = dict(stage.operation.named)
+    return Mask(
+        hides=str(named["hide"]) if "hide" in named else None,
+        fill=float(str(named.get("fill", "-inf"))),
+        empty=str(named.get("empty", "nan")),
+    )
+
+
 def check(stage: Stage) -> list[Rejection]:
     """Rejections of an attention."""
     found: list[Rejection] = []
     count = len(stage.operation.positional)
-    if count != 3:
-        legal = "attention(q, k, v)"
-        found.append(Rejection(field="attention", value=str(count), reason="takes three operands", legal=legal))
+    if count not in (3, 4):
+        legal = "attention(q, k, v), attention(q, k, v, mask)"
+        reason = "takes three operands, or four with a mask"
+        found.append(Rejection(field="attention", value=str(count), reason=reason, legal=legal))
+    found += check_mask(stage)
     if setting(stage, "schedule") == "stages":
         return found + check_stages(stage)
     return found + check_flash(stage)
+
+
+def check_mask(stage: Stage) -> list[Rejection]:
+    """Rejections of a mask's arguments without a mask, and of a mask where no kernel reads it."""
+    found, named = [], dict(stage.operation.named)
+    if mask_of(stage) is None:
+        reason, legal = "it says what a mask does, and there is none", "leave it out, or attention(q, k, v, mask)"
+        return [
+            Rejection(field=name, value=str(named[name]), reason=reason, legal=legal)
+            for name in MASKING
+            if name in named
+        ]
+    if "fill" in named and "hide" not in named:
+        reason, legal = "a mask that is added hides no score", "with hide=zero or hide=nonzero"
+        found.append(Rejection(field="fill", value=str(named["fill"]), reason=reason, legal=legal))
+    if setting(stage, "schedule") == "stages":
+        reason, legal = "its softmax reads no mask", "leave it out, or flash"
+        found.append(Rejection(field="schedule", value="stages", reason=reason, legal=legal))
+    return found
 
 
 def check_flash(stage: Stage) -> list[Rejection]:
@@ -134,10 +178,19 @@ ARGUMENTS = (
         reason="what the scores are multiplied by",
         holds=is_number,
     ),
+    choice_argument(
+        "hide", ("zero", "nonzero"), "which elements of a mask hide a score; left out: the mask is added to the scores"
+    ),
+    Argument(
+        name="fill", legal="a number; left out: -1e999, which is -inf", reason="what a hidden score is", holds=is_number
+    ),
+    choice_argument("empty", ("nan", "zero"), "the result of a query whose scores are all -inf; left out: nan"),
 )
 ABOUT = (
     "attention(q, k, v, causal=0|1, scale=1/sqrt(dim)): softmax(scale * q @ k^T) @ v for q (batch, heads, queries, "
-    "dim), k, v (batch, heads, keys, dim)"
+    "dim), k, v (batch, heads, keys, dim); attention(q, k, v, mask): with a float tensor that broadcasts to (batch, "
+    "heads, queries, keys) added to the scaled scores; attention(q, k, v, mask, hide=zero|nonzero): with the scores "
+    "at its zeros (False) or at its other elements -inf, or fill=number"
 )
 OPERATIONS = (
     Operation(
@@ -146,6 +199,6 @@ OPERATIONS = (
         settings=SETTINGS,
         check=check,
         arguments=ARGUMENTS,
-        roles=("q", "k", "v"),
+        roles=("q", "k", "v", "mask"),
     ),
 )

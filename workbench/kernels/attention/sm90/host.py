@@ -6,10 +6,11 @@ import cutlass.utils as utils
 import torch
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d
+from workbench.kernels.attention.mask import broadcast_mask, mask_width, view_mask
 from workbench.kernels.attention.sm90.kernel import attention, fits_output
 from workbench.kernels.attention.sm90.pack import make_tma_readable
 from workbench.kernels.host import DynamicTensor, call
-from workbench.kernels.static import Static, bind, torch_dtype
+from workbench.kernels.static import Many, Static, bind, torch_dtype
 
 
 @functools.cache
@@ -24,10 +25,10 @@ def permuted_view(tensor, *order):
     return DynamicTensor(tensor.detach().permute(order), align=16, leading_dim=leading)
 
 
-def launch_attention(cfg: Static, q, k, v, out, scale, ctas):
+def launch_attention(cfg: Static, q, k, v, masks: Many, out, scale, ctas):
     """Compute `out` with at most `ctas` persistent CTAs; all tensors are (batch, heads, rows, dim).
 
-    TMA must be able to read q, k and v.
+    TMA must be able to read q, k and v. Masks are those of `broadcast_mask`.
     """
     dim = q.shape[3]
     width = -(-dim // 64) * 64
@@ -36,11 +37,12 @@ def launch_attention(cfg: Static, q, k, v, out, scale, ctas):
     section = max(1, min(q.shape[0] * q.shape[1], cfg.l2_bytes // (4 * k.shape[2] * dim)))
     call(
         bind(attention, cfg),
-        (q.dtype, width, by_tma),
+        (q.dtype, width, by_tma, *((mask.dtype, mask_width(mask)) for mask in masks)),
         (
             permuted_view(q, 2, 3, 1, 0),
             permuted_view(k, 2, 3, 1, 0),
             permuted_view(v, 3, 2, 1, 0),
+            tuple(view_mask(mask) for mask in masks),
             permuted_view(out, 2, 3, 1, 0),
             scale,
             section,
@@ -50,8 +52,8 @@ def launch_attention(cfg: Static, q, k, v, out, scale, ctas):
     )
 
 
-def attention_sm90(cfg: Static, names: Static, q, k, v):
-    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype.
+def attention_sm90(cfg: Static, names: Static, q, k, v, masks: Many):
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; a mask broadcasts to the scores' shape.
 
     q, k and v have the configured element type and a head dimension of at most 256.
     """
@@ -63,5 +65,6 @@ def attention_sm90(cfg: Static, names: Static, q, k, v):
     scale = q.shape[-1] ** -0.5 if cfg.scale is None else cfg.scale
     check_head_dim(q4, torch_dtype(cfg.element), torch_dtype(cfg.element))
     q4, k4, v4 = make_tma_readable(q4), make_tma_readable(k4), make_tma_readable(v4)
-    launch_attention(cfg, q4, k4, v4, o4, scale, count_sms())
+    masks = tuple(broadcast_mask(cfg, names, mask, (*q.shape[:-1], k.shape[-2])) for mask in masks)
+    launch_attention(cfg, q4, k4, v4, masks, o4, scale, count_sms())
     return out

@@ -19,7 +19,7 @@ from workbench.kernels.attention.sm90.epilogue import store_tile, wait_for_store
 from workbench.kernels.attention.sm90.load import load_tiles, make_pipeline
 from workbench.kernels.attention.sm90.mainloop import first_step, last_step, next_step, pass_turn, wait_for_turn
 from workbench.kernels.attention.sm90.scheduler import key_blocks, tile_coord
-from workbench.kernels.static import Static, dtype
+from workbench.kernels.static import Many, Static, dtype
 
 
 def keys_per_step(cfg: Static, width):
@@ -61,6 +61,7 @@ def multiply_tiles(
     tiled_mmas,
     shared,
     output,
+    masks: Many,
     pipelines,
     work,
     scale,
@@ -107,20 +108,48 @@ def multiply_tiles(
         row = tile * cfg.tile_m + row_in_tile
         pipeline_q.consumer_wait(q_state)
         last_block = row, lane, count - 1
-        k_state = first_step(cfg, mmas, fragments, softmax, pipeline_k, k_state, last_block, keys, tile_n)
+        own_masks = tuple(mask[entry, head, None, None] for mask in masks)
+        k_state = first_step(
+            cfg, mmas, fragments, softmax, masks, own_masks, pipeline_k, k_state, last_block, keys, tile_n
+        )
         for step in cutlass.range(1, count - masked, unroll=1):
             coord = row, (count - 1 - step) * tile_n + lane % 4 * 2
             k_state, v_state = next_step(
-                cfg, mmas, fragments, softmax, pipelines_kv, (k_state, v_state), coord, keys, group, True
+                cfg,
+                mmas,
+                fragments,
+                softmax,
+                masks,
+                own_masks,
+                pipelines_kv,
+                (k_state, v_state),
+                coord,
+                keys,
+                group,
+                True,
             )
-        for _step in cutlass.range(count - masked, count, unroll=1):
+        for step in cutlass.range(count - masked, count, unroll=1):
+            coord = (row, 0)
+            if cutlass.const_expr(cfg.mask is not None):
+                coord = row, (count - 1 - step) * tile_n + lane % 4 * 2
             k_state, v_state = next_step(
-                cfg, mmas, fragments, softmax, pipelines_kv, (k_state, v_state), (row, 0), keys, group, False
+                cfg,
+                mmas,
+                fragments,
+                softmax,
+                masks,
+                own_masks,
+                pipelines_kv,
+                (k_state, v_state),
+                coord,
+                keys,
+                group,
+                False,
             )
         pipeline_q.consumer_release(q_state)
         q_state.advance()
         v_state = last_step(mmas, fragments, pipeline_v, v_state)
-        normalize(tOrO, row_sum)
+        normalize(cfg, tOrO, row_sum)
         if cutlass.const_expr(by_tma):
             store_tile(cfg, mma_pv_group, tOrO, tma_o, mO, sO, (tile, head, entry), group, tidx % 128, width)
         else:
@@ -143,6 +172,7 @@ def attention_kernel(
     tma_o: cute.CopyAtom,
     mO: cute.Tensor,
     mO_rows: cute.Tensor,
+    masks: Many[cute.Tensor],
     scale: cutlass.Float32,
     section: cutlass.Int32,
     num_tiles: cutlass.Int32,
@@ -192,7 +222,7 @@ def attention_kernel(
         cute.arch.setmaxregister_increase(cfg.mma_registers)
         tiled_mmas = mma_qk_first, mma_qk, mma_pv, mma_pv_group
         shared, output = (sQ, sK, sV, sO), (tma_o, mO, mO_rows)
-        multiply_tiles(cfg, tiled_mmas, shared, output, pipelines, work, scale, tidx, warp_idx, width, by_tma)
+        multiply_tiles(cfg, tiled_mmas, shared, output, masks, pipelines, work, scale, tidx, warp_idx, width, by_tma)
 
 
 def make_mmas(cfg: Static, tile_n, width):
@@ -225,6 +255,7 @@ def attention(
     mQ: cute.Tensor,
     mK: cute.Tensor,
     mV: cute.Tensor,
+    masks: Many[cute.Tensor],
     mO: cute.Tensor,
     scale: cutlass.Float32,
     section: cutlass.Int32,
@@ -234,6 +265,8 @@ def attention(
     by_tma: cutlass.Constexpr,
 ):
     """mQ, mO (queries, dim, heads, batch), mK (keys, dim, key heads, batch), mV (dim, keys, key heads, batch).
+
+    A mask is (batch, heads, queries, keys).
 
     `section`: heads that run at the same time. `width`: dim, rounded up to a multiple of 64. `by_tma`: whether TMA
     stores O.
@@ -265,6 +298,7 @@ def attention(
         tma_o,
         mO_tma,
         mO,
+        masks,
         scale,
         section,
         num_tiles,

@@ -8,8 +8,9 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
+from workbench.kernels.attention.mask import aligned_elements, apply_mask, score_scale
 from workbench.kernels.attention.online_softmax import mask_scores, scale_rows, update_softmax
-from workbench.kernels.static import Static, dtype
+from workbench.kernels.static import Many, Static, dtype
 
 
 @cute.jit
@@ -51,6 +52,8 @@ def first_step(
     tiled_mmas,
     fragments,
     softmax,
+    masks: Many,
+    own_masks: Many,
     pipeline_k,
     k_state,
     coord,
@@ -59,7 +62,7 @@ def first_step(
 ):
     """Compute scores and softmax of the tile's last block of keys, with the mask. Return the state of K's pipeline.
 
-    `coord` is (this thread's first row, lane, block index).
+    `coord` is (this thread's first row, lane, block index); `own_masks` are those of this head.
     """
     _, _, _, tSrS, tOrP, tOrO = fragments
     row_max, row_sum, scale_log2 = softmax
@@ -73,8 +76,11 @@ def first_step(
     tOrO.fill(0.0)
     row_sum.fill(0.0)
     row_max.fill(-cutlass.Float32.inf)
+    for mask, gM in zip(masks, own_masks, strict=True):
+        at = gM, row, block * tile_n + lane % 4 * 2
+        apply_mask(cfg, tSrS, at, scale_log2, aligned_elements(mask), True)
     mask_scores(cfg, tSrS, row, block * tile_n + lane % 4 * 2, keys)
-    update_softmax(tSrS, row_max, row_sum, scale_log2, True)
+    update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), True)
     tOrP.store(tSrS.load().to(dtype(cfg.element)).reshape(tOrP.shape))
     return k_state
 
@@ -85,6 +91,8 @@ def next_step(
     tiled_mmas,
     fragments,
     softmax,
+    masks: Many,
+    own_masks: Many,
     pipelines,
     states,
     coord,
@@ -94,7 +102,7 @@ def next_step(
 ):
     """Issue S of the next block and O of the previous block together. Return the states of the K and V pipelines.
 
-    `coord` is (row, column) of this thread's first element.
+    `coord` is (row, column) of this thread's first element; `own_masks` are those of this head.
     """
     _, _, _, tSrS, tOrP, tOrO = fragments
     row_max, row_sum, scale_log2 = softmax
@@ -110,9 +118,12 @@ def next_step(
     pass_turn(cfg, group)
     warpgroup.wait_group(1)  # S is complete
     pipeline_k.consumer_release(k_state)
+    for mask, gM in zip(masks, own_masks, strict=True):
+        apply_mask(cfg, tSrS, (gM, row, column), scale_log2, aligned_elements(mask), masked)
     if cutlass.const_expr(masked):
         mask_scores(cfg, tSrS, row, column, keys)
-    rescale = update_softmax(tSrS, row_max, row_sum, scale_log2, masked)
+    hides = masked or cfg.mask is not None
+    rescale = update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), hides)
     # never true: the test makes ptxas compute the exponentials before the wait, not after it
     if row_sum[0] + row_sum[1] < 0.0:
         cute.arch.sync_warp()
