@@ -87,7 +87,12 @@ def test_transposed_operands_and_nothing_to_attend_to() -> None:
     [
         ("attention(q, k)", "takes three operands"),
         ("attention(q, k, v, causal=2)", "causal=2"),
-        ("attention(q, k, v, mask=1)", "no such argument"),
+        ("attention(q, k, v, bias=1)", "no such argument"),
+        ("attention(q, k, v, mask=1)", "which tensor"),
+        ("attention(q, k, v, hide=zero)", "there is none"),
+        ("attention(q, k, v, mask=m, fill=0)", "hides no score"),
+        ("attention(q, k, v, mask=m, hide=one)", "hide=one"),
+        ("attention(q, k, v, mask=m) .schedule(stages)", "reads no mask"),
         ("attention(q, k, v, scale=fast)", "scale=fast"),
         ("attention(q, k, v) .mma(f16) .schedule(flash)", "only Hopper has"),
         ("attention(q, k, v) .arch(sm_90a) .mma(tf32) .schedule(flash)", "16-bit"),
@@ -136,7 +141,6 @@ def test_recognised(body: str, named: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        SDPA.format(", attn_mask=torch.ones(16, 16).tril()"),
         WRITTEN.format(SCORES).replace("dim=-1", "dim=-2"),
         WRITTEN.format(SCORES).replace("k.tr", "q.tr") + " * 2",
         WRITTEN.format(f"({SCORES}).masked_fill({HIDDEN.format(2)}, float('-inf'))"),

@@ -6,10 +6,8 @@ import math
 
 import pytest
 import torch
-from emitted import found, run_on
+from emitted import run_on
 from torch.nn.functional import scaled_dot_product_attention
-
-from workbench.language import check, parse
 
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 ERRORS = {HALF: 2e-3, BRAIN: 1.6e-2, SINGLE: 3e-3}
@@ -56,6 +54,6 @@ def test_against_torch(settings: str, shape: tuple[int, ...], dtype: torch.dtype
     k, v = (torch.randn(2, 1, shape[-1], 24).to(operands) for _ in range(2))
     mask = make_mask(shape, dtype)
     how = HIDDEN if dtype == torch.bool else ", empty=zero"
-    result = run_on(f"attention(q, k, v, mask{how}) .arch(sm_90a) {settings}", (q, k, v, mask), NAMES)
+    result = run_on(f"attention(q, k, v, mask=mask{how}) .arch(sm_90a) {settings}", (q, k, v, mask), NAMES)
     allowed = ERRORS[operands] if "mma" in settings else {SINGLE: 1e-5}.get(operands, 1e-3)
     torch.testing.assert_close(result.double(), expected_of(q, k, v, mask), rtol=0, atol=allowed)

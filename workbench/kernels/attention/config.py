@@ -9,7 +9,6 @@ from workbench.kernels.gemm.config import Epilogue
 from workbench.kernels.gemm.sm90.config import GemmSm90Config
 from workbench.records.base import record
 
-
 LEAST = -3.4028234663852886e38  # finite number of float32
 
 

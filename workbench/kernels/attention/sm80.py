@@ -13,7 +13,14 @@ import cutlass.cute as cute
 import torch
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d, view_4d
-from workbench.kernels.attention.mask import aligned_elements, apply_mask, broadcast_mask, mask_width, score_scale, view_mask
+from workbench.kernels.attention.mask import (
+    aligned_elements,
+    apply_mask,
+    broadcast_mask,
+    mask_width,
+    score_scale,
+    view_mask,
+)
 from workbench.kernels.attention.online_softmax import mask_scores, normalize, scale_rows, store_rows, update_softmax
 from workbench.kernels.host import call
 from workbench.kernels.static import Many, Static, bind, dtype, torch_dtype

@@ -38,10 +38,10 @@ def product(stage: Stage) -> Stage:
 
 
 def mask_of(stage: Stage) -> Mask | None:
-    """What the fourth operand of an attention does to the scores; None without one."""
-    if len(stage.operation.positional) < 4:
-        return None
+    """What the mask of an attention does to the scores; None without one."""
     named = dict(stage.operation.named)
+    if "mask" not in named:
+        return None
     return Mask(
         hides=str(named["hide"]) if "hide" in named else None,
         fill=float(str(named.get("fill", "-inf"))),
@@ -53,10 +53,9 @@ def check(stage: Stage) -> list[Rejection]:
     """Rejections of an attention."""
     found: list[Rejection] = []
     count = len(stage.operation.positional)
-    if count not in (3, 4):
-        legal = "attention(q, k, v), attention(q, k, v, mask)"
-        reason = "takes three operands, or four with a mask"
-        found.append(Rejection(field="attention", value=str(count), reason=reason, legal=legal))
+    if count != 3:
+        legal = "attention(q, k, v)"
+        found.append(Rejection(field="attention", value=str(count), reason="takes three operands", legal=legal))
     found += check_mask(stage)
     if setting(stage, "schedule") == "stages":
         return found + check_stages(stage)
@@ -67,7 +66,7 @@ def check_mask(stage: Stage) -> list[Rejection]:
     """Rejections of a mask's arguments without a mask, and of a mask where no kernel reads it."""
     found, named = [], dict(stage.operation.named)
     if mask_of(stage) is None:
-        reason, legal = "it says what a mask does, and there is none", "leave it out, or attention(q, k, v, mask)"
+        reason, legal = "it says what a mask does, and there is none", "leave it out, or attention(q, k, v, mask=m)"
         return [
             Rejection(field=name, value=str(named[name]), reason=reason, legal=legal)
             for name in MASKING
@@ -188,9 +187,9 @@ ARGUMENTS = (
 )
 ABOUT = (
     "attention(q, k, v, causal=0|1, scale=1/sqrt(dim)): softmax(scale * q @ k^T) @ v for q (batch, heads, queries, "
-    "dim), k, v (batch, heads, keys, dim); attention(q, k, v, mask): with a float tensor that broadcasts to (batch, "
-    "heads, queries, keys) added to the scaled scores; attention(q, k, v, mask, hide=zero|nonzero): with the scores "
-    "at its zeros (False) or at its other elements -inf, or fill=number"
+    "dim), k, v (batch, heads, keys, dim); mask=m: a float tensor that broadcasts to (batch, heads, queries, "
+    "keys) is added to the scaled scores, or with hide=zero|nonzero the scores at its zeros (False), or at its other "
+    "elements, are -inf, or fill=number"
 )
 OPERATIONS = (
     Operation(
@@ -199,6 +198,7 @@ OPERATIONS = (
         settings=SETTINGS,
         check=check,
         arguments=ARGUMENTS,
-        roles=("q", "k", "v", "mask"),
+        roles=("q", "k", "v"),
+        implied=lambda stage: ("mask",) if "mask" in dict(stage.operation.named) else (),
     ),
 )

@@ -43,14 +43,16 @@ def size_of(facts: Facts | None) -> Size | None:
 def attention_rungs(context: Context) -> tuple[Rung, ...]:
     """The rungs of an attention."""
     size, kind = size_of(context.facts), KINDS.get(context.precision)
+    apart = "mask" not in dict(context.found.operation.named)  # three kernels read no mask
     narrow = size is None or size.dim <= WIDEST
     simple, smaller = _float32_flash()
     plain = (simple,) if narrow else ()
     if context.arch != "sm_90a":
         return (*plain, *_mma_sync_rungs(kind, narrow)) if narrow else (_float32_rung(),)
     if kind is None:
-        return (*plain, *((smaller,) if narrow else ()), _float32_rung())
-    flash, stages = (*_wgmma_rungs(kind, narrow), *_mma_sync_rungs(kind, narrow)), _unfused_rungs(context, kind, size)
+        return (*plain, *((smaller,) if narrow else ()), *((_float32_rung(),) if apart else ()))
+    flash = (*_wgmma_rungs(kind, narrow), *_mma_sync_rungs(kind, narrow))
+    stages = _unfused_rungs(context, kind, size) if apart else ()
     first = (
         (*stages, *flash) if size is not None and _stages_are_faster(size, kind, context.device) else (*flash, *stages)
     )

@@ -1,6 +1,6 @@
 """Matches attention: torch's scaled_dot_product_attention, and softmax(scale * q @ k^T) @ v as separate operations.
 
-Both may have a causal mask.
+Both may have a causal mask, and a mask that is a tensor.
 """
 
 from __future__ import annotations
@@ -8,8 +8,16 @@ from __future__ import annotations
 import math
 
 from workbench.language import Call
+from workbench.language.limits import HEAD_MOST
+from workbench.proposers.recognition.forms.attention_masks import (
+    VIEWS,
+    Mask,
+    Shapes,
+    find_masks,
+    read_bias,
+    split_scale,
+)
 from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
-from workbench.proposers.recognition.views import MOVES, axis_order
 from workbench.records import Facts, Operation
 
 # ATen name -> positions of the mask, the dropout and is_causal among its operands (native_functions.yaml)
@@ -22,42 +30,6 @@ FUSED = {
     "scaled_dot_product_attention": (3, 4, 5),
     "_scaled_dot_product_fused_attention_overrideable": (3, 4, 5),
 }
-VIEWS = ("view", "_unsafe_view", "reshape", "expand", "clone", "contiguous", "alias", "detach", "unsqueeze", "squeeze")
-
-
-class Shapes:
-    """Shapes of values by name, at the sizes of the trace."""
-
-    def __init__(self, facts: Facts, by_name: dict[str, Operation]) -> None:
-        self.by_name = by_name
-        self.cases = [{spec.name: spec.shape for spec in case.inputs} for case in facts.cases]
-        self.inputs = self.cases[0]
-
-    def shape_of(self, value: str) -> tuple[int, ...] | None:
-        """The shape of a value; None if it is unknown."""
-        op = self.by_name.get(value)
-        if op is not None:
-            return op.result[0].shape if op.result else None
-        return self.inputs.get(value)
-
-    def shapes_of(self, value: str) -> list[tuple[int, ...]] | None:
-        """The shapes of an input, or of one with its axes in another order, at every case; None if they are unknown."""
-        op = self.by_name.get(value)
-        name = value if op is None else op.operands[0]
-        if any(name not in case for case in self.cases) or (op is not None and aten_name(op) not in MOVES):
-            return None
-        found = [case[name] for case in self.cases]
-        order = None if op is None else axis_order(op, len(found[0]))
-        return found if order is None else [tuple(shape[axis] for axis in order) for shape in found]
-
-    def skip_views(self, value: str) -> str:
-        """The value behind views that keep its last two extents and its number of elements."""
-        while (op := self.by_name.get(value)) is not None and aten_name(op) in VIEWS:
-            before, after = self.shape_of(op.operands[0]), self.shape_of(value)
-            if before is None or after is None or before[-2:] != after[-2:] or math.prod(before) != math.prod(after):
-                break
-            value = op.operands[0]
-        return value
 
 
 def find_unequal_heads(facts: Facts) -> str | None:
@@ -103,26 +75,43 @@ def _match_fused(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
         op.operands[at] if at is not None and at < len(op.operands) else default
         for at, default in zip(FUSED[aten_name(op)], ("None", "0.0", "False"), strict=True)
     )
-    if (
-        mask != "None"
-        or keywords.get("attn_mask", "None") != "None"
-        or parse_number(dropout) != 0.0
-        or parse_number(keywords.get("dropout_p", "0.0")) != 0.0
-    ):
+    if parse_number(dropout) != 0.0 or parse_number(keywords.get("dropout_p", "0.0")) != 0.0:
         return None
+    mask = keywords.get("attn_mask", mask)
+    is_causal = keywords.get("is_causal", causal) == "True"
     q, k, v = op.operands[:3]
-    scale = keywords.get("scale", "None")
-    return _make_computation(
-        shapes, (q, k, v), keywords.get("is_causal", causal) == "True", None if scale == "None" else parse_number(scale)
-    )
+    found = None
+    if mask != "None":
+        read = read_bias(shapes, mask, _score_shape(shapes, q, k)[-2:])
+        if read is None:
+            return None
+        found, hides_later = read
+        is_causal = is_causal or hides_later
+    text = keywords.get("scale", "None")
+    scale = None if text == "None" else parse_number(text)
+    if text != "None" and scale is None:
+        return None
+    return _make_computation(shapes, (q, k, v), is_causal, scale, found, (("empty", "zero"),))
+
+
+def _score_shape(shapes: Shapes, q: str, k: str) -> tuple[int, ...]:
+    """The shape of the scores; () if it is unknown."""
+    own, other = shapes.shape_of(q), shapes.shape_of(k)
+    return () if own is None or other is None else (*own[:-1], other[-2])
 
 
 def _make_computation(
-    shapes: Shapes, values: tuple[str, str, str], causal: bool, scale: float | None
+    shapes: Shapes,
+    values: tuple[str, str, str],
+    causal: bool,
+    scale: float | None,
+    mask: Mask | None = None,
+    masked: tuple[tuple[str, object], ...] = (),
 ) -> Computation | None:
     """An attention whose operands are expressions of forward; None if the shapes do not fit.
 
-    A scale that equals 1 / sqrt(dim) at the sizes of the trace is assumed to do so at every size.
+    `masked` are arguments that it has with a mask only. A scale that equals 1 / sqrt(dim) at the sizes of the trace is
+    assumed to do so at every size.
     """
     values = (values[0], _skip_repeat(shapes, values[1]), _skip_repeat(shapes, values[2]))
     expressions = [_expression(shapes, value) for value in values]
@@ -136,9 +125,13 @@ def _make_computation(
     if scale is not None and not math.isclose(scale, q[-1] ** -0.5, rel_tol=1e-6):
         named += (("scale", scale),)
     operands = tuple((name, str(expression)) for name, expression in zip("qkv", expressions, strict=True))
-    return Computation(
-        kind="attention", operation=Call(name="attention", positional=("q", "k", "v"), named=named), operands=operands
-    )
+    if mask is not None:
+        if q[-1] > HEAD_MOST:
+            return None  # no kernel keeps that many columns of the result in registers
+        named += (("mask", "mask"), *mask.arguments, *masked)
+        operands += (("mask", mask.expression),)
+    call = Call(name="attention", positional=("q", "k", "v"), named=named)
+    return Computation(kind="attention", operation=call, operands=operands)
 
 
 def _skip_repeat(shapes: Shapes, value: str) -> str:
@@ -171,22 +164,6 @@ def _expression(shapes: Shapes, value: str) -> str | None:
     return None
 
 
-def _split_scale(by_name: dict[str, Operation], value: str) -> tuple[str, float]:
-    """(the value, the factor) of a value that is multiplied by a number."""
-    op, factor = by_name.get(value), 1.0
-    while (
-        op is not None
-        and aten_name(op) in ("mul", "div")
-        and len(op.operands) == 2
-        and (by := parse_number(op.operands[1])) is not None
-        and not op.keywords
-    ):
-        factor *= by if aten_name(op) == "mul" else 1 / by
-        value = op.operands[0]
-        op = by_name.get(value)
-    return value, factor
-
-
 def _match_unfused(facts: Facts, by_name: dict[str, Operation], output: str) -> Computation | None:
     """softmax(scale * q @ k^T) @ v as separate operations."""
     shapes = Shapes(facts, by_name)
@@ -199,35 +176,21 @@ def _match_unfused(facts: Facts, by_name: dict[str, Operation], output: str) -> 
     shape = shapes.shape_of(soft.name)
     if shape is None or soft.operands[1] not in ("-1", str(len(shape) - 1)):
         return None
-    unmasked = _split_mask(shapes, soft.operands[0], shape[-2:])
+    unmasked = find_masks(shapes, soft.operands[0], shape[-2:])
     if unmasked is None:
         return None
-    value, factor, causal = unmasked
-    scores = by_name.get(shapes.skip_views(value))
+    scores = by_name.get(shapes.skip_views(unmasked.scores))
     if scores is None or aten_name(scores) != "bmm":
         return None
-    q, of_q = _split_scale(by_name, shapes.skip_views(scores.operands[0]))
-    turned, of_k = _split_scale(by_name, shapes.skip_views(scores.operands[1]))
+    q, of_q = split_scale(by_name, shapes.skip_views(scores.operands[0]))
+    turned, of_k = split_scale(by_name, shapes.skip_views(scores.operands[1]))
     q, k, v = shapes.skip_views(q), _untranspose(shapes, turned), shapes.skip_views(product.operands[1])
     if k is None or not _have_matching_shapes(shapes, (q, k, v), output):
         return None
-    return _make_computation(shapes, (q, k, v), causal, factor * of_q * of_k)
-
-
-def _split_mask(shapes: Shapes, value: str, extents: tuple[int, ...]) -> tuple[str, float, bool] | None:
-    """(the scores before scale and mask, the scale, whether the mask is causal); None for any other mask."""
-    value, factor = _split_scale(shapes.by_name, value)
-    masked = shapes.by_name.get(value)
-    if masked is None or aten_name(masked) != "masked_fill":
-        return value, factor, False
-    if (
-        len(masked.operands) != 3
-        or masked.operands[2] != "-inf"
-        or not _is_causal_mask(shapes, masked.operands[1], extents)
-    ):
-        return None
-    value, more = _split_scale(shapes.by_name, masked.operands[0])
-    return value, factor * more, True
+    if unmasked.mask is not None and shape != _score_shape(shapes, q, k):
+        return None  # the mask has other axes than the heads of q
+    empty = (("empty", "zero"),) if aten_name(soft) == "_safe_softmax" else ()
+    return _make_computation(shapes, (q, k, v), unmasked.causal, unmasked.factor * of_q * of_k, unmasked.mask, empty)
 
 
 def _have_matching_shapes(shapes: Shapes, values: tuple[str, str, str], output: str) -> bool:
@@ -260,49 +223,3 @@ def _untranspose(shapes: Shapes, value: str) -> str | None:
             rank - 2,
         ]
     return shapes.skip_views(op.operands[0]) if swapped else None
-
-
-def _is_causal_mask(shapes: Shapes, value: str, extents: tuple[int, ...]) -> bool:
-    """Whether a mask is true just above the diagonal: triu(ones, 1), or tril(ones) == 0."""
-    hides = True
-    while (op := shapes.by_name.get(value)) is not None:
-        if aten_name(op) in ("tril", "triu"):
-            triangle = ("triu", "1") if hides else ("tril", "0")
-            return (aten_name(op), _diagonal(op)) == triangle and _is_triangle_of_ones(shapes, op, extents)
-        turns = _negates(op)
-        if turns is None:
-            return False
-        hides = hides ^ turns
-        value = op.operands[0]
-    return False
-
-
-def _diagonal(op: Operation) -> str:
-    """The diagonal argument of a call of tril or triu."""
-    return op.operands[1] if len(op.operands) > 1 else dict(op.keywords).get("diagonal", "0")
-
-
-def _is_triangle_of_ones(shapes: Shapes, op: Operation, extents: tuple[int, ...]) -> bool:
-    """Whether tril or triu is called on a square of ones."""
-    ones = shapes.by_name.get(op.operands[0])
-    return (
-        ones is not None
-        and (aten_name(ones) == "ones" or (aten_name(ones) == "full" and parse_number(ones.operands[1]) == 1.0))
-        and shapes.shape_of(op.name) == extents
-        and extents[0] == extents[1]
-    )
-
-
-def _negates(op: Operation) -> bool | None:
-    """Whether an operation on a mask negates it (True) or keeps it (False); None if it does anything else."""
-    name = aten_name(op)
-    if name in ("eq", "ne", "gt") and parse_number(op.operands[1]) == 0.0:
-        return name == "eq"
-    if name == "eq" and parse_number(op.operands[1]) == 1.0:
-        return False
-    if name in ("logical_not", "bitwise_not"):
-        return True
-    keeps = name in ("unsqueeze", "expand", "alias", "detach") or (
-        name == "_to_copy" and dict(op.keywords).get("dtype") == "torch.bool"
-    )
-    return False if keeps else None
