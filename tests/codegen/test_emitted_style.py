@@ -85,6 +85,9 @@ PROGRAMS = {  # name of the file -> program
     "convtranspose_patch": f"convtranspose(x, w, stride=2) {SM80} .mma(tf32) .schedule(patch) >> bias() >> residual()",
     "attention_sm80": f"attention(q, k, v, causal=1) {SM80} .mma(f16)",
     "attention_flash": f"attention(q, k, v) {SM90} .mma(bf16) .schedule(flash)",
+    "attention_simt_mask": f"attention(q, k, v, mask=mask, hide=nonzero, fill=-1e9) {SM80}",
+    "attention_sm80_mask": f"attention(q, k, v, mask=mask, hide=zero, empty=zero) {SM80} .mma(f16)",
+    "attention_flash_mask": f"attention(q, k, v, causal=1, mask=mask) {SM90} .mma(bf16) .schedule(flash)",
     "attention_stages": f"attention(q, k, v) {SM90} .mma(f16) .schedule(stages) .tile(128, 64, 64)",
 }  # fmt: skip
 ARGUMENTS = (

@@ -53,6 +53,18 @@ MASKED = FILE.format(
     forward="return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
     inputs=f"{HEADS}, torch.rand(16, 48) > 0.5",
 )
+PROJECTED = FILE.format(
+    init="self.a = nn.Linear(8, 8)",
+    arguments="q, k, v, mask, causal",
+    forward="return F.scaled_dot_product_attention(self.a(q), k, v, attn_mask=mask[:, None, None, :] & causal)",
+    inputs=f"{HEADS}, torch.rand(2, 48) > 0.5, torch.rand(16, 48) > 0.3",
+)
+BIAS = FILE.format(
+    init="pass",
+    arguments="q, k, v, bias",
+    forward="return torch.softmax(q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + bias, -1) @ v",
+    inputs=f"{HEADS}, torch.randn(4, 16, 48)",
+)
 BAG = FILE.format(
     init="self.table = nn.EmbeddingBag(100, 16, mode='mean')",
     arguments="ids",
@@ -66,7 +78,15 @@ BY_ROW = FILE.format(
     inputs="torch.randn(33, 48), torch.rand(33, 1) > 0.5",
 )
 BY_CHANCE = FILE.format(init="pass", arguments="x", forward="return torch.exp(x) / 32", inputs="torch.randn(16, 32)")
-TEXTS = {"angles": ANGLES, "cached": CACHED, "masked": MASKED, "bag": BAG, "by_row": BY_ROW}
+TEXTS = {
+    "angles": ANGLES,
+    "cached": CACHED,
+    "masked": MASKED,
+    "projected": PROJECTED,
+    "bias": BIAS,
+    "bag": BAG,
+    "by_row": BY_ROW,
+}
 LONG = ("cached",)  # like another one
 
 

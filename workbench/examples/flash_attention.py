@@ -36,12 +36,20 @@ arithmetic on the same inputs: the rounding of P and O to 16 bits.
 import argparse
 import functools
 
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
 import torch
 
 from workbench.kernels.attention.config import Sm90Config
-from workbench.kernels.attention.sm90.host import count_sms, launch_attention
+from workbench.kernels.attention.sm90.host import count_heads, count_sms, permuted_view
+from workbench.kernels.attention.sm90.kernel import attention as launch_attention
+from workbench.kernels.attention.sm90.kernel import fits_output
+from workbench.kernels.host import call
+from workbench.kernels.static import Static, bind
 
 ELEMENTS = {torch.float16: "f16", torch.bfloat16: "bf16"}
+ORDERS = ((2, 3, 1, 0), (2, 3, 1, 0), (3, 2, 1, 0), (2, 3, 1, 0))  # axes of q, k, v and the result for the kernel
 SMEM_BYTES = 232_448  # what a CTA of Hopper may have
 
 
@@ -51,6 +59,24 @@ def configure(dtype: torch.dtype, causal: bool, groups: int) -> Sm90Config:
     return Sm90Config(
         element=ELEMENTS[dtype], causal=causal, mma_warpgroups=groups, tile_n=128, stages=2, smem_bytes=SMEM_BYTES
     )
+
+
+@cute.jit
+def launch(
+    cfg: Static,
+    mQ: cute.Tensor,
+    mK: cute.Tensor,
+    mV: cute.Tensor,
+    mO: cute.Tensor,
+    scale: cutlass.Float32,
+    section: cutlass.Int32,
+    ctas: cutlass.Int32,
+    stream: cuda.CUstream,
+    width: cutlass.Constexpr,
+    by_tma: cutlass.Constexpr,
+) -> None:
+    """The kernel of the library, without a mask."""
+    launch_attention(cfg, mQ, mK, mV, (), mO, scale, section, ctas, stream, width, by_tma)
 
 
 def attention(
@@ -77,8 +103,11 @@ def attention(
         raise ValueError(f"{groups} warpgroups for dim {dim}: 2, or for dim 64 also 3")
     out = torch.empty_like(q) if out is None else out
     factor = dim**-0.5 if scale is None else scale
-    ctas = min(max_ctas or 1 << 16, count_sms())
-    launch_attention(configure(q.dtype, causal, groups), q, k, v, (), out, factor, ctas)
+    config, ctas = configure(q.dtype, causal, groups), min(max_ctas or 1 << 16, count_sms())
+    by_tma = out.data_ptr() % 16 == 0 and fits_output(config, dim)
+    tensors = (permuted_view(x, *order) for x, order in zip((q, k, v, out), ORDERS, strict=True))
+    arguments = (*tensors, factor, count_heads(config, q, k), ctas)
+    call(bind(launch, config), (q.dtype, dim, by_tma), arguments, (dim, by_tma))
     return out
 
 

@@ -9,7 +9,7 @@ from workbench.kernels.gemm.config import Epilogue
 from workbench.kernels.gemm.sm90.config import GemmSm90Config
 from workbench.records.base import record
 
-LEAST = -3.4028234663852886e38  # finite number of float32
+LEAST = -3.4028234663852886e38  # the least finite number of float32
 
 
 @record

@@ -10,11 +10,10 @@ import cutlass
 import cutlass.cute as cute
 import torch
 
+from workbench.kernels.attention.config import LEAST
 from workbench.kernels.attention.online_softmax import view_rows
 from workbench.kernels.host import FLOAT_DTYPES, READ_DTYPES, DynamicTensor, check_operand
 from workbench.kernels.static import Static
-
-LARGEST = 3.4028234663852886e38  # finite number of float32
 
 
 def broadcast_mask(cfg: Static, names: Static, mask, shape):
@@ -69,7 +68,7 @@ def mask_score(cfg: Static, score, value, unit: cutlass.Constexpr, fill: cutlass
     else:
         added = value.to(cutlass.Float32)
         # a finite number stays one, so that a row of the least numbers has a softmax, as in torch
-        score += cute.arch.fmax(added * unit, -LARGEST) if added > -cutlass.Float32.inf else added
+        score += cute.arch.fmax(added * unit, LEAST) if added > -cutlass.Float32.inf else added
     return score
 
 

@@ -237,7 +237,7 @@ def _sample_tensor(role: str, stage: Stage, rank: int) -> torch.Tensor:
     elif name in GROUPED:
         shape = (4, 256 * int(str(dict(stage.operation.named)["groups"])), 16)
     elif name == "attention":
-        shape = (1, 4, 128, 64)
+        shape = (1, 1, 128, 128) if role == "mask" else (1, 4, 128, 64)
     elif name == "segment_softmax":
         shape = (256, 8)
     elif name == "ggemm" and role == "b":

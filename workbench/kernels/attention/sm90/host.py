@@ -25,6 +25,11 @@ def permuted_view(tensor, *order):
     return DynamicTensor(tensor.detach().permute(order), align=16, leading_dim=leading)
 
 
+def count_heads(cfg: Static, q, k):
+    """Return how many heads run at the same time: those whose K and V fit into L2."""
+    return max(1, min(q.shape[0] * q.shape[1], cfg.l2_bytes // (4 * k.shape[2] * q.shape[3])))
+
+
 def launch_attention(cfg: Static, q, k, v, masks: Many, out, scale, ctas):
     """Compute `out` with at most `ctas` persistent CTAs; all tensors are (batch, heads, rows, dim).
 
@@ -34,7 +39,6 @@ def launch_attention(cfg: Static, q, k, v, masks: Many, out, scale, ctas):
     width = -(-dim // 64) * 64
     # if TMA cannot store the result, the threads do
     by_tma = dim % 8 == 0 and out.data_ptr() % 16 == 0 and fits_output(cfg, width)
-    section = max(1, min(q.shape[0] * q.shape[1], cfg.l2_bytes // (4 * k.shape[2] * dim)))
     call(
         bind(attention, cfg),
         (q.dtype, width, by_tma, *((mask.dtype, mask_width(mask)) for mask in masks)),
@@ -45,7 +49,7 @@ def launch_attention(cfg: Static, q, k, v, masks: Many, out, scale, ctas):
             tuple(view_mask(mask) for mask in masks),
             permuted_view(out, 2, 3, 1, 0),
             scale,
-            section,
+            count_heads(cfg, q, k),
             ctas,
         ),
         (width, by_tma),
