@@ -121,11 +121,13 @@ def test_strides_and_a_causal_mask_beside(name: str) -> None:
     torch.testing.assert_close(run_on(text, (q, k, v, mask), NAMES).float(), expected, rtol=0, atol=ERRORS[HALF])
 
 
-def test_samples_without_heads_and_other_masks() -> None:
+def test_samples_without_heads_and_masks_one_after_another() -> None:
     q, k, v = tensors(SINGLE, 3, 18, 8)
     text, mask = "attention(q, k, v, mask=mask, hide=zero) .tile(32, 32)", torch.rand(3, 18, 18) > 0.3
     expected = softmax_of(q, k, v, lambda scores: scores.masked_fill(~mask, -math.inf))
     torch.testing.assert_close(run_on(text, (q, k, v, mask), NAMES), expected, rtol=0, atol=1e-5)
+    one = softmax_of(q, k, v, lambda scores: scores.masked_fill(~mask[1], -math.inf))
+    torch.testing.assert_close(run_on(text, (q, k, v, mask[1]), NAMES), one, rtol=0, atol=1e-5)  # another kernel
     with pytest.raises(ValueError, match="mask has the shape"):
         run_on(text, (q, k, v, mask[:2]), NAMES)
     with pytest.raises(TypeError, match=r"mask is torch\.bool"):
@@ -136,7 +138,9 @@ def test_samples_without_heads_and_other_masks() -> None:
 def test_a_kernel_without_a_mask_has_nothing_of_it(settings: str) -> None:
     binding = Binding(init_source="def __init__(self):\n    super().__init__()\n", forward_arguments=("q", "k", "v"))
     text = compile_program(f"attention(q, k, v) .arch(sm_90a) {settings}", binding)
-    assert not any(name in text for name in ("masks", "broadcast_mask", "apply_mask", "mask: ", "score_scale(cfg"))
+    assert not any(
+        name in text for name in ("own_masks", "broadcast_mask", "apply_mask", "mask_row", "mask: ", "score_scale")
+    )
 
 
 SIZES = "heads = 3\nn = 16\ndim = 8"
@@ -204,7 +208,7 @@ def test_in_a_pipeline_and_with_wide_heads() -> None:
     more = {"full": SIZES, "init": "        self.a = nn.Linear(dim, dim)", "q": SHAPE, "k": SHAPE, "v": SHAPE}
     assert names_of(found(module.format("m[:, None, None, :]"), m="torch.rand(2, n) > 0.2", **more))[-1] == "attention"
     made = found(module.format("m[:, None, None, :] & p"), m="torch.rand(2, n) > 0.2", p=BOOLS, **more)
-    assert names_of(made)[-2:] == ["elementwise", "attention"]
+    assert names_of(made)[-3:] == ["elementwise", "view", "attention"]
     wide = SIZES.replace("8", "512")
     apart = found(SDPA.format("m"), full=wide, q=SHAPE, k=SHAPE, v=SHAPE, m=BOOLS)
     assert "attention" not in names_of(apart)

@@ -40,6 +40,14 @@ def mask_width(mask):
     return 1 if any(place % 2 for place in places) else 2
 
 
+def mask_form(mask):
+    """Return what a kernel is compiled for: dtype, elements of one access, and axes along which the mask broadcasts.
+
+    Strides of 0 are constants of the compiled kernel.
+    """
+    return mask.dtype, mask_width(mask), tuple(stride == 0 for stride in mask.stride()[:3])
+
+
 def view_mask(mask):
     """Return the CuTe tensor of a broadcast mask, with dynamic shape, aligned to one access."""
     return DynamicTensor(mask, align=mask_width(mask) * mask.element_size(), leading_dim=3)

@@ -1,4 +1,7 @@
-"""Flash attention on CUDA cores: q, k, v of any float dtype, arithmetic in float32."""
+"""Flash attention on CUDA cores: q, k, v of any float dtype, arithmetic in float32.
+
+`masks` is () or a tensor that broadcasts to the scores' shape (batch, heads, queries, keys); see `mask`.
+"""
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -6,7 +9,7 @@ import cutlass.cute as cute
 import torch
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d, view_4d
-from workbench.kernels.attention.mask import broadcast_mask, mask_score, score_scale
+from workbench.kernels.attention.mask import broadcast_mask, mask_form, mask_score, score_scale, view_mask
 from workbench.kernels.host import call
 from workbench.kernels.static import Many, Static, bind
 
@@ -35,13 +38,12 @@ def multiply_scores(cfg: Static, rS, sQ, sK, head_dim, x, y):
 
 
 @cute.jit
-def apply_masks(cfg: Static, rS, masks: Many, i: cutlass.Constexpr, query, first_key, scale, x):
-    """Scale row `i` of this thread's scores and apply the mask (queries, keys), of which there is at most one."""
-    for gM in masks:
-        row = cutlass.min(query, gM.shape[0] - 1)
-        for j in cutlass.range_constexpr(cfg.columns_per_thread):
-            value = gM[row, cutlass.min(first_key + x + 16 * j, gM.shape[1] - 1)]
-            rS[i, j] = mask_score(cfg, rS[i, j] * scale, value, 1.0, cfg.mask.fill)
+def mask_row(cfg: Static, rS, gM: cute.Tensor, i: cutlass.Constexpr, query, first_key, scale, x):
+    """Scale row `i` of this thread's scores and apply the mask gM (queries, keys)."""
+    row = cutlass.min(query, gM.shape[0] - 1)
+    for j in cutlass.range_constexpr(cfg.columns_per_thread):
+        value = gM[row, cutlass.min(first_key + x + 16 * j, gM.shape[1] - 1)]
+        rS[i, j] = mask_score(cfg, rS[i, j] * scale, value, 1.0, cfg.mask.fill)
 
 
 @cute.jit
@@ -128,7 +130,6 @@ def attention_kernel(
     kv_head = head // (mQ.shape[1] // mK.shape[1])  # grouped-query attention: several heads of q share one of k and v
     gK, gV = mK[batch, kv_head, None, None], mV[batch, kv_head, None, None]
     own_masks = tuple(mask[batch, head, None, None] for mask in masks)
-    factor = score_scale(cfg, scale)
     rS = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, cfg.columns_per_thread)), cutlass.Float32)
     rO = cute.make_rmem_tensor(cute.make_layout((cfg.rows_per_thread, width // 16)), cutlass.Float32)
     row_max = cute.make_rmem_tensor(cfg.rows_per_thread, cutlass.Float32)
@@ -151,8 +152,10 @@ def attention_kernel(
         load_tile(cfg, gV, sKV, step * cfg.tile_n, tidx)
         for i in cutlass.range_constexpr(cfg.rows_per_thread):
             query = tile * cfg.tile_m + y * cfg.rows_per_thread + i
-            apply_masks(cfg, rS, own_masks, i, query, step * cfg.tile_n, scale, x)
-            update_row(cfg, rS, rO, sP, row_max, row_sum, i, query, step * cfg.tile_n, keys, factor, x, y)
+            first_key = step * cfg.tile_n
+            for gM in own_masks:
+                mask_row(cfg, rS, gM, i, query, first_key, scale, x)
+            update_row(cfg, rS, rO, sP, row_max, row_sum, i, query, first_key, keys, score_scale(cfg, scale), x, y)
         cute.arch.sync_threads()
         multiply_output(cfg, rO, sP, sKV, x, y)
     store_output(cfg, rO, row_sum, mO, (tile, head, batch), (queries, head_dim), x, y)
@@ -172,7 +175,7 @@ def attention(
 ):
     """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim).
 
-    A mask is (batch, heads, queries, keys). `width` is dim, rounded up to a multiple of 16.
+    `width` is dim, rounded up to a multiple of 16.
     """
     num_tiles = ((mQ.shape[2] + cfg.tile_m - 1) // cfg.tile_m) * mQ.shape[1] * mQ.shape[0]
     attention_kernel(cfg, mQ, mK, mV, masks, mO, scale, width).launch(
@@ -181,10 +184,7 @@ def attention(
 
 
 def attention_simt(cfg: Static, names: Static, q, k, v, masks: Many):
-    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; a mask broadcasts to the scores' shape.
-
-    q, k and v have any float dtype and a head dimension of at most 256.
-    """
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; any float dtype, head dimension at most 256."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     q4, k4, v4, o4 = to_4d(q), to_4d(k), to_4d(v), to_4d(out)
     check_attention_operands(names, q4, k4, v4)
@@ -196,8 +196,8 @@ def attention_simt(cfg: Static, names: Static, q, k, v, masks: Many):
     masks = tuple(broadcast_mask(cfg, names, mask, (*q.shape[:-1], k.shape[-2])) for mask in masks)
     call(
         bind(attention, cfg),
-        (q4.dtype, width, *(mask.dtype for mask in masks)),
-        (view_4d(q4), view_4d(k4), view_4d(v4), tuple(view_4d(mask) for mask in masks), view_4d(o4), scale),
+        (q4.dtype, width, *(mask_form(mask) for mask in masks)),
+        (view_4d(q4), view_4d(k4), view_4d(v4), tuple(view_mask(mask) for mask in masks), view_4d(o4), scale),
         (width,),
     )
     return out

@@ -3,6 +3,8 @@
 Operand layouts are those of PTX's mma.sync (m16n8k8 for TF32, m16n8k16 for 16-bit types). A TF32 operand A holds
 columns t and t + 4 where an accumulator holds columns 2 t and 2 t + 1. V's keys are permuted to that order, so P needs
 no shuffles between threads.
+
+`masks` is () or a tensor that broadcasts to the scores' shape (batch, heads, queries, keys); see `mask`.
 """
 
 import math
@@ -17,7 +19,7 @@ from workbench.kernels.attention.mask import (
     aligned_elements,
     apply_mask,
     broadcast_mask,
-    mask_width,
+    mask_form,
     score_scale,
     view_mask,
 )
@@ -188,8 +190,7 @@ def attention(
 ):
     """mQ, mO (batch, heads, queries, dim), mK, mV (batch, key heads, keys, dim).
 
-    A mask is (batch, heads, queries, keys). `width` is dim, rounded up to a multiple of 32; `vector` is the number of
-    elements per access.
+    `width` is dim, rounded up to a multiple of 32; `vector` is the number of elements per access.
     """
     if cutlass.const_expr(cfg.element == "tf32"):
         operation = cute.nvgpu.warp.MmaTF32Op((16, 8, 8))
@@ -211,7 +212,7 @@ def access_width(*tensors):
 
 
 def attention_sm80(cfg: Static, names: Static, q, k, v, masks: Many):
-    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; a mask broadcasts to the scores' shape.
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype.
 
     q, k and v have the configured element type and a head dimension of at most 256.
     """
@@ -227,7 +228,7 @@ def attention_sm80(cfg: Static, names: Static, q, k, v, masks: Many):
     masks = tuple(broadcast_mask(cfg, names, mask, (*q.shape[:-1], k.shape[-2])) for mask in masks)
     call(
         bind(attention, cfg),
-        (q4.dtype, width, vector, *((mask.dtype, mask_width(mask)) for mask in masks)),
+        (q4.dtype, width, vector, *(mask_form(mask) for mask in masks)),
         (view_4d(q4), view_4d(k4), view_4d(v4), tuple(view_mask(mask) for mask in masks), view_4d(o4), scale),
         (width, vector),
     )

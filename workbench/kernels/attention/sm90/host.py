@@ -1,4 +1,7 @@
-"""Host side of attention on Hopper: TMA-readable operands, tile width, sections of heads, launch."""
+"""Host side of attention on Hopper: TMA-readable operands, tile width, sections of heads, launch.
+
+`masks` is () or a tensor that broadcasts to the scores' shape (batch, heads, queries, keys); see `mask`.
+"""
 
 import functools
 
@@ -6,7 +9,7 @@ import cutlass.utils as utils
 import torch
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d
-from workbench.kernels.attention.mask import broadcast_mask, mask_width, view_mask
+from workbench.kernels.attention.mask import broadcast_mask, mask_form, view_mask
 from workbench.kernels.attention.sm90.kernel import attention, fits_output
 from workbench.kernels.attention.sm90.pack import make_tma_readable
 from workbench.kernels.host import DynamicTensor, call
@@ -33,7 +36,7 @@ def count_heads(cfg: Static, q, k):
 def launch_attention(cfg: Static, q, k, v, masks: Many, out, scale, ctas):
     """Compute `out` with at most `ctas` persistent CTAs; all tensors are (batch, heads, rows, dim).
 
-    TMA must be able to read q, k and v. Masks are those of `broadcast_mask`.
+    TMA must be able to read q, k and v.
     """
     dim = q.shape[3]
     width = -(-dim // 64) * 64
@@ -41,7 +44,7 @@ def launch_attention(cfg: Static, q, k, v, masks: Many, out, scale, ctas):
     by_tma = dim % 8 == 0 and out.data_ptr() % 16 == 0 and fits_output(cfg, width)
     call(
         bind(attention, cfg),
-        (q.dtype, width, by_tma, *((mask.dtype, mask_width(mask)) for mask in masks)),
+        (q.dtype, width, by_tma, *(mask_form(mask) for mask in masks)),
         (
             permuted_view(q, 2, 3, 1, 0),
             permuted_view(k, 2, 3, 1, 0),
@@ -57,7 +60,7 @@ def launch_attention(cfg: Static, q, k, v, masks: Many, out, scale, ctas):
 
 
 def attention_sm90(cfg: Static, names: Static, q, k, v, masks: Many):
-    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype; a mask broadcasts to the scores' shape.
+    """Return softmax(scale * q @ k^T) @ v, of q's shape and dtype.
 
     q, k and v have the configured element type and a head dimension of at most 256.
     """

@@ -1,7 +1,7 @@
 """Flash attention on Hopper: persistent, warp-specialised, TMA loads, wgmma, ping-pong between MMA warpgroups.
 
 Any head dimension up to 256: tiles are rounded up to a multiple of 64 columns, which TMA fills with zeros. If TMA
-cannot store the rows of the result, the threads store them.
+cannot store the rows of the result, the threads store them. `masks` is () or a tensor (batch, heads, queries, keys).
 """
 
 import math
@@ -265,8 +265,6 @@ def attention(
     by_tma: cutlass.Constexpr,
 ):
     """mQ, mO (queries, dim, heads, batch), mK (keys, dim, key heads, batch), mV (dim, keys, key heads, batch).
-
-    A mask is (batch, heads, queries, keys).
 
     `section`: heads that run at the same time. `width`: dim, rounded up to a multiple of 64. `by_tma`: whether TMA
     stores O.

@@ -2,6 +2,8 @@
 
 S of the next block and O += P @ V of this block are issued together, and the softmax of S overlaps the computation of
 O. Named barriers order the MMA warpgroups, so that one issues wgmma while another computes its softmax (ping-pong).
+
+`masks` is () or a tensor (batch, heads, queries, keys), `own_masks` its part (queries, keys) for the tile's head.
 """
 
 import cutlass
@@ -62,7 +64,7 @@ def first_step(
 ):
     """Compute scores and softmax of the tile's last block of keys, with the mask. Return the state of K's pipeline.
 
-    `coord` is (this thread's first row, lane, block index); `own_masks` are those of this head.
+    `coord` is (this thread's first row, lane, block index).
     """
     _, _, _, tSrS, tOrP, tOrO = fragments
     row_max, row_sum, scale_log2 = softmax
@@ -102,7 +104,7 @@ def next_step(
 ):
     """Issue S of the next block and O of the previous block together. Return the states of the K and V pipelines.
 
-    `coord` is (row, column) of this thread's first element; `own_masks` are those of this head.
+    `coord` is (row, column) of this thread's first element.
     """
     _, _, _, tSrS, tOrP, tOrO = fragments
     row_max, row_sum, scale_log2 = softmax
@@ -122,8 +124,7 @@ def next_step(
         apply_mask(cfg, tSrS, (gM, row, column), scale_log2, aligned_elements(mask), masked)
     if cutlass.const_expr(masked):
         mask_scores(cfg, tSrS, row, column, keys)
-    hides = masked or cfg.mask is not None
-    rescale = update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), hides)
+    rescale = update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), masked or cfg.mask is not None)
     # never true: the test makes ptxas compute the exponentials before the wait, not after it
     if row_sum[0] + row_sum[1] < 0.0:
         cute.arch.sync_warp()
