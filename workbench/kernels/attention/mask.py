@@ -53,9 +53,10 @@ def view_mask(mask):
     return DynamicTensor(mask, align=mask_width(mask) * mask.element_size(), leading_dim=3)
 
 
-def aligned_elements(mask: cute.Tensor):
-    """Return the elements of one access of a mask that `view_mask` returned."""
-    return mask.iterator.alignment // (mask.element_type.width // 8)
+def head_mask(mask: cute.Tensor, batch, head):
+    """Return the part (queries, keys) of a mask that `view_mask` returned, aligned to one access."""
+    part = mask[batch, head, None, None]
+    return cute.make_tensor(part.iterator.align(mask.iterator.alignment), part.layout)
 
 
 def score_scale(cfg: Static, scale_log2):
@@ -86,15 +87,15 @@ def apply_mask(
     tSrS,
     place,
     scale_log2,
-    vector: cutlass.Constexpr,
     ragged: cutlass.Constexpr,
 ):
     """Scale a thread's scores and apply a mask to them.
 
-    `place` is (the mask of this head (queries, keys), row and column of this thread's first element). `vector`:
-    elements per access, 1 or 2. `ragged`: whether columns may lie past the last key.
+    `place` is (what `head_mask` returned, row and column of this thread's first element). `ragged`: whether columns may
+    lie past the last key.
     """
     gM, row, column = place
+    vector = gM.iterator.alignment // (gM.element_type.width // 8)
     for half in cutlass.range_constexpr(2):
         scores = view_rows(tSrS)[half, None]
         at = gM[cutlass.min(row + half * 8, gM.shape[0] - 1), None]
@@ -112,3 +113,12 @@ def apply_mask(
         for e in cutlass.range_constexpr(cute.size(scores)):
             score = scores[e] * scale_log2
             scores[e] = mask_score(cfg, score, rM[e % vector, e // vector], math.log2(math.e), cfg.mask.fill_log2)
+
+
+@cute.jit
+def apply_block_mask(cfg: Static, tSrS, place, scale_log2, ragged: cutlass.Boolean):
+    """Apply a mask as `apply_mask` does, where the block of keys decides whether it is ragged."""
+    if ragged:
+        apply_mask(cfg, tSrS, place, scale_log2, True)
+    else:
+        apply_mask(cfg, tSrS, place, scale_log2, False)

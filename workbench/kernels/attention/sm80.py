@@ -16,9 +16,9 @@ import torch
 
 from workbench.kernels.attention.host import check_attention_operands, check_head_dim, to_4d, view_4d
 from workbench.kernels.attention.mask import (
-    aligned_elements,
-    apply_mask,
+    apply_block_mask,
     broadcast_mask,
+    head_mask,
     mask_form,
     score_scale,
     view_mask,
@@ -120,6 +120,7 @@ def attention_kernel(
     keys = mK.shape[2]
     kv_head = head // (mQ.shape[1] // mK.shape[1])  # grouped-query attention: several heads of q share one of k and v
     gK, gV = mK[batch, kv_head, None, None], mV[batch, kv_head, None, None]
+    own_masks = tuple(head_mask(mask, batch, head) for mask in masks)
     first_query = tile * cfg.tile_m
     num_tiles_n = (keys + tile_n - 1) // tile_n
     if cutlass.const_expr(cfg.causal):
@@ -157,12 +158,9 @@ def attention_kernel(
             load_fragment(cfg, tSsQ[None, None, k_block], tSrQ)
             load_fragment(cfg, tSsK[None, None, k_block, stage], tSrK)
             cute.gemm(tiled_mma, tSrS, tSrQ, tSrK, tSrS)
-        for mask in masks:
-            at = mask[batch, head, None, None], row, step * tile_n + lane % 4 * 2
-            if (step + 1) * tile_n > keys:
-                apply_mask(cfg, tSrS, at, scale_log2, aligned_elements(mask), True)
-            else:
-                apply_mask(cfg, tSrS, at, scale_log2, aligned_elements(mask), False)
+        for gM in own_masks:
+            at = gM, row, step * tile_n + lane % 4 * 2
+            apply_block_mask(cfg, tSrS, at, scale_log2, (step + 1) * tile_n > keys)
         if (step + 1) * tile_n > (cutlass.min(keys, first_query + 1) if cutlass.const_expr(cfg.causal) else keys):
             mask_scores(cfg, tSrS, row, step * tile_n + lane % 4 * 2, keys)
         rescale = update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), True)

@@ -15,6 +15,7 @@ from workbench.records import plain_name as plain_name
 
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "max", "minimum": "min"}
 DISTANCES = "distances"  # of the rows of a tensor and the columns of another; the keyword metric says which
+MASK = "attn_mask"  # keyword of an attention whose value is a tensor
 YOURSELF = "write one yourself: %%cutegen edit in a notebook, or a file and cutegen test"
 TRANSPOSES = ("t", "permute", "transpose", "numpy_T")
 TORCH_FUNCTIONS = {  # ATen's names that nobody writes -> torch's function of the same arguments
@@ -175,3 +176,9 @@ def names(text: str, *, numbers: bool = False) -> list[str]:
     """The values in an operand's text, which may be a list. With `numbers`, numbers are included."""
     parts = [part.strip() for part in text.strip("[]").split(",")]
     return parts if numbers else [part for part in parts if parse_number(part) is None]
+
+
+def list_read(op: Operation) -> list[str]:
+    """The values that an operation reads."""
+    texts = (*op.operands, *(text for key, text in op.keywords if key == MASK))
+    return [part for text in texts for part in names(text)]

@@ -17,11 +17,13 @@ from workbench.proposers.recognition.forms.anchors import PRODUCTS, count_work, 
 from workbench.proposers.recognition.forms.attention_masks import list_sources
 from workbench.proposers.recognition.forms.state import STORE
 from workbench.proposers.recognition.graph import (
+    MASK,
     TRANSPOSES,
     Computation,
     Piece,
     Unrecognised,
     aten_name,
+    list_read,
     names,
     python_expression,
 )
@@ -68,7 +70,6 @@ ANCHORS = (
     "scaled_dot_product_attention",
 )
 PAIRS = ("topk", STATS)  # their kernels write a pair, of which a view takes one
-MASK = "attn_mask"  # keyword of attention
 MOST = 400  # a graph with more operations is not cut
 AS_VECTOR = ".reshape(-1)"  # what `read_operand` of products writes
 VIEWS = ("view", "reshape", "_unsafe_view", *TRANSPOSES)
@@ -128,12 +129,6 @@ def _cut_results(cutter: _Cutter, share: bool) -> tuple[Piece, ...]:
         return renaming.rename_pieces(cutter.pieces, facts.forward_arguments)
     except Unrecognised:
         return ()
-
-
-def _list_read(op: Operation) -> list[str]:
-    """The values that an operation reads."""
-    texts = (*op.operands, *(text for key, text in op.keywords if key == MASK))
-    return [part for text in texts for part in names(text)]
 
 
 class _Cutter:
@@ -199,10 +194,7 @@ class _Cutter:
             self.cut_view(op)
 
     def list_inputs(self, anchor: Operation) -> tuple[str, ...]:
-        """What a piece with this anchor reads; a loss computes the logarithms of shares itself.
-
-        Attention reads what its mask is made of.
-        """
+        """What a piece with this anchor reads: a loss makes the logarithms of shares itself, attention its mask."""
         first, *others = anchor.operands
         if (mask := dict(anchor.keywords).get(MASK)) is not None:
             return (*anchor.operands, *list_sources(self.by_name, mask))
@@ -298,7 +290,7 @@ class _Cutter:
             name = stack.pop()
             if name in self.by_name and name not in self.made and name not in wanted:
                 wanted.add(name)
-                stack += _list_read(self.by_name[name])
+                stack += list_read(self.by_name[name])
         return [op for op in self.facts.graph if op.name in wanted]
 
     def piece_ends(self, anchor: Operation, cone: list[Operation]) -> list[Operation]:
@@ -374,7 +366,7 @@ class _Cutter:
             op for op in self.facts.graph if op.target.startswith("aten.add_") and op.operands[0].startswith("buffer:")
         ]  # counters of batches
         graph.append(Operation(name="output", target="output", operands=(value,)))
-        read = {part for op in cone for part in _list_read(op)}
+        read = {part for op in cone for part in list_read(op)}
         shrunk, *others, full = self.facts.cases[0], *self.facts.cases[1:-1], self.facts.cases[-1]
         cases = [self.piece_case(shrunk, read, self.specs(), value)]
         if self.full:  # between the two only the shapes of forward's tensors are known

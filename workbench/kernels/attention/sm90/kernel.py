@@ -14,6 +14,7 @@ import cutlass.utils.hopper_helpers as sm90
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from cutlass.tensor_utils import LayoutEnum
 
+from workbench.kernels.attention.mask import head_mask
 from workbench.kernels.attention.online_softmax import normalize, store_rows
 from workbench.kernels.attention.sm90.epilogue import store_tile, wait_for_stores
 from workbench.kernels.attention.sm90.load import load_tiles, make_pipeline
@@ -108,43 +109,19 @@ def multiply_tiles(
         row = tile * cfg.tile_m + row_in_tile
         pipeline_q.consumer_wait(q_state)
         last_block = row, lane, count - 1
-        own_masks = tuple(mask[entry, head, None, None] for mask in masks)
-        k_state = first_step(
-            cfg, mmas, fragments, softmax, masks, own_masks, pipeline_k, k_state, last_block, keys, tile_n
-        )
+        own_masks = tuple(head_mask(mask, entry, head) for mask in masks)
+        k_state = first_step(cfg, mmas, fragments, softmax, own_masks, pipeline_k, k_state, last_block, keys, tile_n)
         for step in cutlass.range(1, count - masked, unroll=1):
             coord = row, (count - 1 - step) * tile_n + lane % 4 * 2
             k_state, v_state = next_step(
-                cfg,
-                mmas,
-                fragments,
-                softmax,
-                masks,
-                own_masks,
-                pipelines_kv,
-                (k_state, v_state),
-                coord,
-                keys,
-                group,
-                True,
+                cfg, mmas, fragments, softmax, own_masks, pipelines_kv, (k_state, v_state), coord, keys, group, True
             )
         for step in cutlass.range(count - masked, count, unroll=1):
             coord = (row, 0)
             if cutlass.const_expr(cfg.mask is not None):
                 coord = row, (count - 1 - step) * tile_n + lane % 4 * 2
             k_state, v_state = next_step(
-                cfg,
-                mmas,
-                fragments,
-                softmax,
-                masks,
-                own_masks,
-                pipelines_kv,
-                (k_state, v_state),
-                coord,
-                keys,
-                group,
-                False,
+                cfg, mmas, fragments, softmax, own_masks, pipelines_kv, (k_state, v_state), coord, keys, group, False
             )
         pipeline_q.consumer_release(q_state)
         q_state.advance()

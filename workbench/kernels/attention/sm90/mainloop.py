@@ -3,14 +3,14 @@
 S of the next block and O += P @ V of this block are issued together, and the softmax of S overlaps the computation of
 O. Named barriers order the MMA warpgroups, so that one issues wgmma while another computes its softmax (ping-pong).
 
-`masks` is () or a tensor (batch, heads, queries, keys), `own_masks` its part (queries, keys) for the tile's head.
+`own_masks` is () or the mask (queries, keys) of the tile's head.
 """
 
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warpgroup
 
-from workbench.kernels.attention.mask import aligned_elements, apply_mask, score_scale
+from workbench.kernels.attention.mask import apply_mask, score_scale
 from workbench.kernels.attention.online_softmax import mask_scores, scale_rows, update_softmax
 from workbench.kernels.static import Many, Static, dtype
 
@@ -54,7 +54,6 @@ def first_step(
     tiled_mmas,
     fragments,
     softmax,
-    masks: Many,
     own_masks: Many,
     pipeline_k,
     k_state,
@@ -78,9 +77,8 @@ def first_step(
     tOrO.fill(0.0)
     row_sum.fill(0.0)
     row_max.fill(-cutlass.Float32.inf)
-    for mask, gM in zip(masks, own_masks, strict=True):
-        at = gM, row, block * tile_n + lane % 4 * 2
-        apply_mask(cfg, tSrS, at, scale_log2, aligned_elements(mask), True)
+    for gM in own_masks:
+        apply_mask(cfg, tSrS, (gM, row, block * tile_n + lane % 4 * 2), scale_log2, True)
     mask_scores(cfg, tSrS, row, block * tile_n + lane % 4 * 2, keys)
     update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), True)
     tOrP.store(tSrS.load().to(dtype(cfg.element)).reshape(tOrP.shape))
@@ -93,7 +91,6 @@ def next_step(
     tiled_mmas,
     fragments,
     softmax,
-    masks: Many,
     own_masks: Many,
     pipelines,
     states,
@@ -120,8 +117,8 @@ def next_step(
     pass_turn(cfg, group)
     warpgroup.wait_group(1)  # S is complete
     pipeline_k.consumer_release(k_state)
-    for mask, gM in zip(masks, own_masks, strict=True):
-        apply_mask(cfg, tSrS, (gM, row, column), scale_log2, aligned_elements(mask), masked)
+    for gM in own_masks:
+        apply_mask(cfg, tSrS, (gM, row, column), scale_log2, masked)
     if cutlass.const_expr(masked):
         mask_scores(cfg, tSrS, row, column, keys)
     rescale = update_softmax(tSrS, row_max, row_sum, score_scale(cfg, scale_log2), masked or cfg.mask is not None)

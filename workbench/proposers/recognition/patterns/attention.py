@@ -17,7 +17,14 @@ from workbench.proposers.recognition.forms.attention_masks import (
     read_bias,
     split_scale,
 )
-from workbench.proposers.recognition.graph import Computation, aten_name, find_producer, parse_number, python_expression
+from workbench.proposers.recognition.graph import (
+    MASK,
+    Computation,
+    aten_name,
+    find_producer,
+    parse_number,
+    python_expression,
+)
 from workbench.records import Facts, Operation
 
 # ATen name -> positions of the mask, the dropout and is_causal among its operands (native_functions.yaml)
@@ -77,7 +84,7 @@ def _match_fused(facts: Facts, by_name: dict[str, Operation], output: str) -> Co
     )
     if parse_number(dropout) != 0.0 or parse_number(keywords.get("dropout_p", "0.0")) != 0.0:
         return None
-    mask = keywords.get("attn_mask", mask)
+    mask = keywords.get(MASK, mask)
     is_causal = keywords.get("is_causal", causal) == "True"
     q, k, v = op.operands[:3]
     found = None
@@ -117,9 +124,7 @@ def _make_computation(
     expressions = [_expression(shapes, value) for value in values]
     found = [shapes.shape_of(value) for value in values]
     q, k, v = found
-    if any(item is None for item in expressions) or q is None or k is None or v is None or len(q) not in (3, 4):
-        return None
-    if len(k) != len(q) or k != v or q[0] != k[0] or q[-1] != k[-1] or (len(q) == 4 and q[1] % max(k[1], 1)):
+    if any(item is None for item in expressions) or q is None or k is None or v is None or not _fit(q, k, v):
         return None
     named: tuple[tuple[str, object], ...] = (("causal", 1),) if causal else ()
     if scale is not None and not math.isclose(scale, q[-1] ** -0.5, rel_tol=1e-6):
@@ -132,6 +137,13 @@ def _make_computation(
         operands += (("mask", mask.expression),)
     call = Call(name="attention", positional=("q", "k", "v"), named=named)
     return Computation(kind="attention", operation=call, operands=operands)
+
+
+def _fit(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> bool:
+    """Whether the kernels take operands of these shapes; several heads of q may share one of k and v."""
+    if len(q) not in (3, 4) or len(k) != len(q) or k != v:
+        return False
+    return q[0] == k[0] and q[-1] == k[-1] and (len(q) == 3 or q[1] % max(k[1], 1) == 0)
 
 
 def _skip_repeat(shapes: Shapes, value: str) -> str:
