@@ -328,7 +328,7 @@ def _leave_ladder(
         yield proposal
         return
     ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else "its one idea"
-    subject = f"the {len(found.pieces)} stages of this problem" if found.pieces else found.kind
+    subject = f"the {len(found.pieces)} stages of this problem" if len(found.pieces) > 1 else found.kind
     yield Event(
         kind="note",
         message=f"the planner has tried {ideas} for {subject}; refine by hand: %%cutegen edit in a notebook, "

@@ -151,7 +151,7 @@ def store_reduced(
     filters: cutlass.Int32,
     warps: tuple,
 ):
-    """Combine what the four warps of a warpgroup found for its positions, each from its own filters; one warp stores."""
+    """Combine what the four warps of a warpgroup found for its positions, each of its own filters; one warp stores."""
     warpgroup, warp_idx, lane = warps
     cute.arch.barrier(barrier_id=1 + warpgroup, number_of_threads=128)
     for i in cutlass.range_constexpr(cfg.rows // 32):

@@ -1,7 +1,7 @@
 """Epilogues of convolutions: those of products, element by element, where n are the filters.
 
-A tensor has one element per filter, or the output's shape, or one that repeats to it. rowsum, rowmean, rowmax and rowmin
-reduce the filters of each position; one tile then holds all filters.
+A tensor has one element per filter, or the output's shape, or one that repeats to it. rowsum, rowmean, rowmax and
+rowmin reduce the filters of each position; one tile then holds all filters.
 """
 
 from __future__ import annotations

@@ -358,7 +358,7 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
 def order_choices(known: tuple[Choice, ...], halos: tuple[HaloChoice, ...]) -> tuple[Choice | HaloChoice, ...]:
     """Halos first where the model says so clearly, else the fastest of them as the first idea behind the first choice.
 
-    No GPU has run them yet: the gain that counts as clear is inferred from how well the model orders other kernels.
+    The gain that counts as clear is inferred from how well the model orders other kernels.
     """
     if not known or (halos and known[0].seconds >= HALO_GAIN * halos[0].seconds):
         return (*halos, *known)
