@@ -7,6 +7,7 @@ and its sum of exponentials, 0, counts as 1.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from workbench.proposers.recognition.graph import aten_name
 from workbench.proposers.recognition.operands import LIMIT
@@ -18,7 +19,10 @@ Shape = tuple[int, ...]
 
 
 def split_masked(facts: Facts) -> Facts:
-    """The same facts with the calls of such an attention in its place, where it has no dropout and no causal mask."""
+    """The same facts with the calls of such an attention in its place, where it has no dropout and no causal mask.
+
+    One whose scores are scaled by a dimension that varies stays, unless forward can compute the scale.
+    """
     specs = {spec.name: spec for spec in facts.cases[0].inputs}
     graph = _split(facts.graph, specs, facts)
     if graph == facts.graph:
@@ -37,19 +41,32 @@ def _split(
     graph: tuple[Operation, ...], specs: dict[str, TensorSpec], facts: Facts, *, keep: bool = False
 ) -> tuple[Operation, ...]:
     """The graph with the calls; their results are added to `specs`, which has those of the others if `keep`."""
-    specs |= {op.name: op.result[0] for op in graph if op.result and not (keep and op.name in specs)}
+    specs |= {spec.name: spec for spec in _results(graph) if not (keep and spec.name in specs)}
     made: list[Operation] = []
     apart: dict[str, str] = {}  # an attention -> the value that it gives
     for op in graph:
-        if aten_name(op) in FUSED and _may_split(op, specs):
+        scale = scale_name(op.name) if scale_name(op.name) in facts.forward_arguments else ""
+        if aten_name(op) in FUSED and _may_split(op, specs) and (scale or not _has_varying_scale(op.name, facts)):
             writer = _Writer(op, specs)
-            scale = scale_name(op.name)
-            apart[op.name] = writer.write(scale if scale in facts.forward_arguments else "")
+            apart[op.name] = writer.write(scale)
             made += writer.calls
         elif "getitem" in op.target and op.operands[0] in apart and op.operands[1] == "0":
             op = dataclasses.replace(op, target="aten.alias.default", operands=(apart[op.operands[0]],))
         made.append(op)
     return drop_unread(made, {*apart})
+
+
+def _has_varying_scale(name: str, facts: Facts) -> bool:
+    """Whether an attention scales its scores by a dimension that is another one at full size."""
+    op = next(op for op in facts.graph if op.name == name)
+    small, full = (*facts.cases[0].inputs, *_results(facts.graph)), (*facts.full, *_results(facts.full_graph))
+    dims = {spec.shape[-1] for spec in (*small, *full) if spec.name == op.operands[0]}
+    return len(dims) > 1 and "scale" not in dict(op.keywords)
+
+
+def _results(graph: tuple[Operation, ...]) -> list[TensorSpec]:
+    """The first result of each call, under the call's name."""
+    return [dataclasses.replace(op.result[0], name=op.name) for op in graph if op.result]
 
 
 def _may_split(op: Operation, specs: dict[str, TensorSpec]) -> bool:
@@ -68,13 +85,13 @@ class _Writer:
     def __init__(self, op: Operation, specs: dict[str, TensorSpec]) -> None:
         self.op, self.specs, self.calls = op, specs, list[Operation]()
 
-    def add(self, name: str, target: str, operands: tuple[str, ...], shape: Shape, dtype: str = "") -> str:
-        """Add a call; returns the name of its result."""
-        strides = [1]
-        for extent in reversed(shape[1:]):
-            strides.insert(0, strides[0] * extent)
+    def add(
+        self, name: str, target: str, operands: tuple[str, ...], shape: Shape, dtype: str = "", strides: Shape = ()
+    ) -> str:
+        """Add a call; returns the name of its result, which is contiguous if no strides are given."""
+        strides = strides or tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
         kind, own = dtype or self.op.result[0].dtype, f"{scale_name(self.op.name)}_{name}".replace("_scale", "", 1)
-        spec = TensorSpec(name=own, shape=shape, dtype=kind, strides=tuple(strides))
+        spec = TensorSpec(name=own, shape=shape, dtype=kind, strides=strides)
         self.calls.append(Operation(name=own, target=f"aten.{target}", operands=operands, result=(spec,)))
         self.specs[own] = spec
         return own
@@ -85,9 +102,16 @@ class _Writer:
         flat = []
         for side, value, own in (("a", first, self.shape(first)), ("b", second, self.shape(second))):
             wanted = (count, *own[2:])
+            if not self._has_one_stride(value):  # as of q, k and v that one product made, or with swapped axes
+                value = self.add(f"{name}_{side}_own", "clone.default", (value,), own)
             flat.append(self.add(f"{name}_{side}", "view.default", (value, str([*wanted])), wanted))
         made = self.add(f"{name}_bmm", "bmm.default", tuple(flat), (count, *shape[2:]))
         return self.add(name, "view.default", (made, str([*shape])), shape)
+
+    def _has_one_stride(self, value: str) -> bool:
+        """Whether samples and heads are one axis of memory."""
+        spec = self.specs[value]
+        return spec.shape[0] == 1 or spec.strides[0] == spec.shape[1] * spec.strides[1]
 
     def shape(self, value: str) -> Shape:
         return self.specs[value].shape
@@ -99,7 +123,14 @@ class _Writer:
         shape = (*self.shape(q)[:3], self.shape(k)[2])
         row = (*shape[:3], 1)
         order = self.shape(k)
-        turned = self.add("turned", "transpose.int", (k, "-2", "-1"), (*order[:2], order[3], order[2]))
+        steps = self.specs[k].strides
+        turned = self.add(
+            "turned",
+            "transpose.int",
+            (k, "-2", "-1"),
+            (*order[:2], order[3], order[2]),
+            strides=(*steps[:2], *steps[:1:-1]),
+        )
         scores = self.multiply("scores", q, turned, shape)
         factor = scale or more.get("scale") or repr(self.shape(q)[3] ** -0.5)
         scaled = self.add("scaled", "mul.Tensor", (scores, factor), shape)

@@ -55,7 +55,7 @@ SEED = Argument(
     flags=("--seed",),
     parse=int,
     group=GROUP,
-    about="of the search's random numbers (default: that of the last search of this strategy, which then goes on, or 0)",
+    about="of the search's random numbers (default: those of the last search of this strategy, which goes on, else 0)",
 )
 NO_PRIORS = Argument(
     flags=("--no-priors",),
