@@ -113,10 +113,12 @@ TEXTS = {
     "packed": PACKED,
     "apart": APART,
     "projected": PROJECTED,
+    "as_many_samples": PACKED.replace("(2, 20, 256)", "(8, 20, 256)").replace("(2, 1)", "(8, 1)"),
+    "same_at_both": PROJECTED.replace("[24, 1024]", "[24, 256]"),
     "bag": BAG,
     "by_row": BY_ROW,
 }
-LONG = ("cached", "apart")  # like another one
+LONG = ("cached", "apart", "projected")  # like another one
 
 
 def open_text(text: str) -> Facts:
@@ -137,6 +139,19 @@ def test_numbers_of_sizes_have_expressions() -> None:
 def test_the_dimension_of_heads_is_a_share_of_a_size(text: str) -> None:
     made = {one.name: one for one in open_text(text).made}
     assert made["attention_scale"].expression.startswith("torch.full((), (x.shape[2] // 8) ** -0.5")
+
+
+def test_a_number_of_a_reshape_is_a_size_or_equals_one_by_chance() -> None:
+    facts = open_text(TEXTS["as_many_samples"])
+    assert facts.cases[0].inputs[0].shape[0] == facts.cases[-1].inputs[0].shape[0] == 8
+    assert any({spec.name: spec.shape for spec in one.values}["x"][0] != 8 for one in facts.between)
+    assert "unflatten=(2, 3, 8, -1)" in plain_program(recognise(facts))
+    with pytest.raises(Unrecognised):
+        recognise(dataclasses.replace(facts, between=()))
+    same = open_text(TEXTS["same_at_both"])
+    assert "unflatten=(2, 2, -1)" in plain_program(recognise(same))
+    assert "unflatten=(2, 2, 128)" in plain_program(recognise(dataclasses.replace(same, between=())))
+    assert not open_text(MASKED).between  # nothing is reshaped
 
 
 def test_the_dimension_of_heads_is_a_share_of_a_parameters_size() -> None:

@@ -174,6 +174,14 @@ class MadeTensor:
 
 
 @record
+class Between:
+    """Each value of the first case's graph at another case than the first and the last, under the same name."""
+
+    case: str
+    values: tuple[TensorSpec, ...]
+
+
+@record
 class Facts:
     """Facts about a problem, determined by a trusted worker without any candidate."""
 
@@ -205,6 +213,8 @@ class Facts:
     made: tuple[MadeTensor, ...] = field(default=(), metadata=LATER)
     # whole numbers of `graph` that are extents of inputs there by chance: they are the same at other sizes
     constants: tuple[int, ...] = field(default=(), metadata=LATER)
+    # where sizes are the same in the first and the last case, and others at one between them
+    between: tuple[Between, ...] = field(default=(), metadata=LATER)
 
     @property
     def result_titles(self) -> tuple[str, ...]:
