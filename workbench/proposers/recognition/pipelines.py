@@ -24,7 +24,6 @@ from workbench.proposers.recognition.graph import (
     names,
     python_expression,
 )
-from workbench.proposers.recognition.operands import list_varied
 from workbench.proposers.recognition.patterns.losses import skip_widening
 from workbench.proposers.recognition.patterns.moves import REMAPS
 from workbench.proposers.recognition.rewrites.norms import split_norms
@@ -248,17 +247,7 @@ class _Cutter:
             if not self.full or name in self.full
         }
         available = (*reversed(self.made), *self.facts.forward_arguments)
-        found = None
-        if between := self.facts.between:  # first with what is known at other cases too
-            more = [{spec.name: spec.shape for spec in one.values} for one in between]
-            wider = {
-                name: (*known, *(one[name] for one in more))
-                for name, known in shapes.items()
-                if all(name in one for one in more)
-            }
-            found = views.view_call(op, wider, available, list_varied(self.facts, [one.case for one in between]))
-        if found is None:
-            found = views.view_call(op, shapes, available, list_varied(self.facts))
+        found = views.find_view_call(op, shapes, available, self.facts)
         if found is None:
             raise Unrecognised(aten_name(op))
         call, like = found
