@@ -361,5 +361,5 @@ def order_choices(known: tuple[Choice, ...], halos: tuple[HaloChoice, ...]) -> t
     The gain that counts as clear is inferred from how well the model orders other kernels.
     """
     if not known or (halos and known[0].seconds >= HALO_GAIN * halos[0].seconds):
-        return (*halos, *known)
+        return (halos[0], *halos[-1:], *halos[1:-1], *known) if len(halos) > 1 else (*halos, *known)
     return (known[0], *halos[:1], *known[1:])
