@@ -13,9 +13,9 @@ per search goes to --out as it is made; a file of rows is continued. Each row ha
 `first_s` and `best_s` are the kernels' times by the session's whole verdicts. The best version is measured again at the
 end, in one run with torch eager and (unless --torch-compile never) torch.compile: `again` has the kernels' times and
 those of whole calls of all three (by `Session.frame()`'s columns, on a GPU only), and `phases` the seconds of that
-verdict by phase. With --per-gpu N, N searches at a time run on each GPU in processes of their own; those on one GPU take
-turns at timing.
-
+verdict by phase. With --per-gpu N, N searches at a time run on each GPU in processes of their own; those on one GPU
+verdict by phase. With --per-gpu N, N searches at a time run on each GPU in processes of their own; those on one GPU
+take turns at timing.
 With --shared, the outcome of a program that an earlier search for the same problem ran on the same kind of GPU is taken
 from that folder (shared_outcomes.py), the verdict at the end too: `shared` counts such trials. A search that --limit-s
 cuts short goes to a file .cut beside --out; the same command runs it again.

@@ -81,6 +81,9 @@ def test_run_test_diff_export_history(tmp_path: Path, cutegen: Callable[..., Don
     exported = cutegen("export", "op.py", "--as", "custom-op")
     assert exported.returncode == 0 and "torch.library.custom_op" in (tmp_path / "op.py").read_text()
     assert "hunk 1" in cutegen("diff", "v1", "v2").stdout
+    other = next(row["version"] for row in document["versions"] if row["version"] != document["best"])
+    assert cutegen("diff", "best.py", f"v{other}").stdout.startswith(f"--- best.py\n+++ v{other}\n@@ hunk 1")
+    assert cutegen("diff", f"v{other}", "nowhere").stderr.startswith("cutegen: no version 'nowhere'")
     told = cutegen("history", "--html", "report.html")
     report = (tmp_path / "report.html").read_text()
     assert "v1" in told.stdout and "<svg" in report and "hunk 1" in report and "one element per thread" in report

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
-from workbench.cli import main
+from workbench.cli import main, searching
+from workbench.records import Event
 
 Done = CompletedProcess[str]
 RELU = ("run", "relu", "--executor", "replay")
@@ -39,6 +42,27 @@ def test_a_search_is_run_and_goes_on(cutegen: Callable[..., Done], tmp_path: Pat
     again = cutegen("run", "--resume", str(folder), "--search", "tree", "--trials", "6", "--seed", "2", "--json")
     document = json.loads(again.stdout)
     assert document["search"]["trials"] == len(document["versions"]) == 6 and document["best"]
+
+
+def test_the_printed_command_goes_on_with_the_search_that_was_stopped(
+    cutegen: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def interrupt(event: Event) -> None:
+        seen.append(event.message)
+        if len(seen) == 4:
+            _thread.interrupt_main()  # as Ctrl-C does
+
+    with monkeypatch.context() as patch:
+        patch.setattr(searching, "_print_event", interrupt)
+        stopped = cutegen(*RELU, "--search", "random", "--trials", "40", "--seed", "3", "--no-priors")
+    assert stopped.returncode == 130, stopped.stderr
+    command = shlex.split(stopped.stderr.partition("go on with: cutegen ")[2])
+    again = cutegen(*command)
+    assert "search random, seed 3;" in again.stdout and "40 of 40 trials" in again.stdout, (command, again.stdout)
+    document = json.loads(cutegen(*command, "--json").stdout)
+    assert document["search"]["trials"] == 40 == len(document["versions"]), "another search began"
 
 
 @pytest.mark.parametrize(

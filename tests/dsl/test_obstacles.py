@@ -8,8 +8,9 @@ import pytest
 
 from workbench import problems
 from workbench.problems import expressions, inspection
+from workbench.proposers import obstacles
 from workbench.proposers.obstacles import recognise_whole
-from workbench.proposers.recognition import Unrecognised
+from workbench.proposers.recognition import Computation, Unrecognised, recognise
 from workbench.records import Facts
 
 FILE = """import torch
@@ -56,6 +57,27 @@ def test_the_first_call_without_a_kernel_is_named(body: str, said: str, tmp_path
         recognise_whole(facts_of(body, tmp_path))
     assert f"{said};" in str(refused.value) and "->" not in str(refused.value)
     assert "linear" not in str(refused.value) and "%%cutegen edit" in str(refused.value)
+
+
+def test_of_calls_that_only_together_have_no_kernel_those_up_to_the_first_are_named(tmp_path: Path) -> None:
+    body = "y = x.view(-1, 4, 32).transpose(0, 1)\ny = self.linear(y)\nreturn torch.relu(y) * 2"
+    with pytest.raises(Unrecognised) as refused:
+        recognise_whole(facts_of(body, tmp_path))
+    assert " -> matmul in line 14;" in str(refused.value) and "relu" not in str(refused.value), refused.value
+
+
+def test_a_deep_module_is_not_looked_at_as_a_whole_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = facts_of("for _ in range(16):\n    x = torch.relu(x) * 2 + 1\nreturn x.sort(-1)[0]", tmp_path)
+    seen: list[int] = []
+
+    def count(facts: Facts) -> Computation:
+        seen.append(len(facts.graph))
+        return recognise(facts)
+
+    monkeypatch.setattr(obstacles, "recognise", count)
+    with pytest.raises(Unrecognised, match="no kernel for sort in line 15;"):
+        obstacles.recognise_whole(found)
+    assert seen[0] == len(found.graph) > 45 and max(seen[1:]) < 40 and len(seen) < 60
 
 
 def test_a_line_of_an_own_module_names_the_module(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import cuda.bindings.driver as cuda_driver
 import cuda.bindings.runtime as cuda_runtime
 import cutlass
@@ -115,6 +117,17 @@ def test_modules_and_gradients_live_on_the_device() -> None:
         assert loss.is_cuda and all(p.is_cuda and p.grad is not None and p.grad.is_cuda for p in model.parameters())
         torch.optim.SGD(model.parameters(), lr=0.1).step()
         assert next(model.parameters()).is_cuda and model.cpu()[0].weight.is_cpu
+
+
+def test_a_copy_of_a_module_is_where_the_module_is() -> None:
+    with workbench.emulated():
+        model = torch.nn.BatchNorm1d(4).to("cuda")
+        copied, state = copy.deepcopy(model), copy.deepcopy(model.state_dict())
+        for value in (*copied.parameters(), *copied.buffers(), *state.values()):
+            assert value.device == GPU
+        assert copied(torch.ones(3, 4, device="cuda")).device == GPU
+        assert copy.deepcopy(torch.ones(3)).device.type == "cpu"
+    assert copy.deepcopy(torch.nn.BatchNorm1d(4)).running_mean.device.type == "cpu"
 
 
 def test_gradients_go_back_to_where_a_tensor_came_from() -> None:

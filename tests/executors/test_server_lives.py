@@ -88,6 +88,19 @@ def test_where_the_reference_ends_its_process_the_case_is_named(tmp_path: Path) 
         session.generate()
 
 
+def test_a_problem_that_never_answers_is_named_with_the_seconds(tmp_path: Path) -> None:
+    end = {"limit_s": 90.0, "output": ""}
+    with pytest.raises(ProblemError, match=r"no answer within 90 s \(the inspect process\).*--set NAME=VALUE"):
+        read_reply(tmp_path, "inspect", {**end, "end": "cpu"})
+    with pytest.raises(ProblemError, match=r"the inspect process ended without an answer \(exit\)"):
+        read_reply(tmp_path, "inspect", {**end, "end": "exit"})
+
+
+def test_a_class_that_is_no_module_is_named() -> None:
+    failure = judge("import torch\n\nclass ModelNew:\n    pass\n", problems.load("relu"))
+    assert (failure.stage, failure.kind, failure.message) == ("import", "no_model", "ModelNew is no torch.nn.Module")
+
+
 ABORTS = "import os\nimport torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        os.abort()\n"
 
 

@@ -82,6 +82,24 @@ def test_reference_and_solution_agree(form: str, tmp_path: Path) -> None:
     ]
 
 
+ONLY_NN = LINEAR.replace("F.gelu", "nn.functional.relu")
+
+
+@pytest.mark.parametrize("form", ["flashinfer-bench", "sol-execbench"])
+@pytest.mark.parametrize(
+    "imports", ["import torch\nfrom torch import nn\n", "import torch as t\nfrom torch import nn\n"]
+)
+def test_a_reference_has_the_imports_of_run(form: str, imports: str, tmp_path: Path) -> None:
+    text = "\n".join(line for line in ONLY_NN.splitlines() if not line.startswith(("import ", "from ")))
+    source = imports + (text.replace("torch.", "t.") if " as t" in imports else text)
+    definition = export(source, form, tmp_path)["definition"]
+    reference, _ = load_text(definition["reference"])
+    sizes = {name: axis["value"] for name, axis in definition["axes"].items()}
+    operands = [torch.randn([sizes[axis] for axis in item["shape"]]) for item in definition["inputs"].values()]
+    x, weight, bias = operands
+    torch.testing.assert_close(reference.run(*operands), torch.relu(torch.nn.functional.linear(x, weight, bias)))
+
+
 @pytest.mark.parametrize("source", [LINEAR, CLASSES], ids=["linear", "classes"])
 def test_sol_execbench_reads_its_export(source: str, tmp_path: Path) -> None:
     """With the real package (github.com/NVIDIA/SOL-ExecBench, src on the path), which is on no package index."""

@@ -202,6 +202,19 @@ def test_gradients_and_inference_mode(scale: ModuleType) -> None:
     assert len(plans_of(scale)) == 3 and None not in plans_of(scale)
 
 
+def test_copies_that_are_made_in_inference_mode(scale: ModuleType) -> None:
+    """There torch does not take `contiguous` apart: its result may be a copy, although it is called a view."""
+    model, reference = make_model(scale)
+    for _ in range(2):
+        with torch.inference_mode():
+            for _ in range(2):
+                check(model, reference, torch.randn(32, 8).t(), torch.randn(8, 32))
+                check(model, reference, torch.randn(8, 32), torch.randn(8, 1).expand(8, 32))
+        model.scale.requires_grad_(False)
+        check(model, reference, torch.randn(32, 8).t(), torch.randn(8, 32))
+    assert plans_of(scale) and None not in plans_of(scale)
+
+
 def test_threads(scale: ModuleType) -> None:
     pairs = [make_model(scale) for _ in range(3)]
     found: list[bool] = []

@@ -149,6 +149,12 @@ def test_a_measured_row_without_a_setting_has_its_default() -> None:
     assert not is_made_by([less], program, program.replace(" .vector", " .threads(512) .vector"))
 
 
+def test_a_program_of_other_stages_is_made_by_no_advice() -> None:
+    short, long = "softmax(x) .threads_per_row(32)", "h = elementwise(relu(x)) .threads(64) |> softmax(h) .vector(4)"
+    moves = [Move(setting=name, direction="other") for name in ("threads", "threads_per_row", "vector")]
+    assert not is_made_by(moves, short, long) and not is_made_by(moves, long, short)
+
+
 def test_a_setting_that_changes_nothing_has_no_default() -> None:
     assert find_default("softmax(x) .threads_per_row(1)", "threads") == ABSENT
 

@@ -45,6 +45,12 @@ def test_bad_problem_is_one_line(spec: str, said: str) -> None:
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_file_that_is_no_text_names_no_line(tmp_path: Path) -> None:
+    (tmp_path / "bytes.py").write_bytes(b"\0\1binary")
+    with pytest.raises(ProblemError, match=r"bytes\.py: not Python"):
+        problems.load(str(tmp_path / "bytes.py"))
+
+
 def test_unknown_setting_lists_the_known_ones() -> None:
     with pytest.raises(ProblemError, match="batch_size, dim"):
         problems.load("softmax", settings=(("rows", 3),))

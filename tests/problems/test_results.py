@@ -46,7 +46,14 @@ def test_numbers_are_tensors_of_no_axes() -> None:
 
 @pytest.mark.parametrize(
     ("result", "said"),
-    [(None, "returns nothing"), ((), "no tensor"), ("text", "a str"), ((A, object()), "a object in output1")],
+    [
+        (None, "returns nothing"),
+        ((), "no tensor"),
+        ("text", "a str"),
+        ((A, object()), "a object in output1"),
+        (B.to_sparse(), r"layout torch.sparse_coo; return x.to_dense\(\)"),
+        ((A, torch.eye(3).to_sparse_csr()), "layout torch.sparse_csr in output1"),
+    ],
 )
 def test_anything_else_is_refused_in_one_line(result: object, said: str) -> None:
     with pytest.raises(ProblemError, match=said):

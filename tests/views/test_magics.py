@@ -105,6 +105,21 @@ def test_the_whole_loop(ip: Any, tmp_path: Path) -> None:
     assert ip.run_line_magic("cutegen", "status --out kept") is None and "session" in str(ip.user_ns["kept"])
 
 
+def test_accepting_a_version_that_is_slower_than_one_accepted_before_says_so(ip: Any) -> None:
+    def run(line: str, cell: str | None = None) -> str:
+        made = ip.run_cell_magic("cutegen", line, cell) if cell else ip.run_line_magic("cutegen", line)
+        return str(made)
+
+    run(SMALL)
+    run("program", "softmax(x)")
+    run("program", "softmax(x) .threads_per_row(32) .vector(4)")
+    first, second = ip.user_ns["session"].versions
+    times = [one.trials[-1].verdict.time_s for one in (first, second)]
+    assert times[1] < times[0]
+    assert "is faster" not in run("accept v2")
+    assert "the baseline is v1, though v2 is faster (" in run("accept v1")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

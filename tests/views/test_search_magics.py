@@ -45,11 +45,33 @@ def test_a_search_is_run_looked_at_and_steered(magic: Run) -> None:
     assert "taken" in magic("search-tree take 1")
     assert "3 of 5 trials" in magic("search-tree budget --trials 5")
     assert "runs in the background" in magic("search-tree start --strategy greedy --trials 6 --seed 1")
+    wait_for(magic, "6 of 6 trials")
+    assert "stopped" in magic("search-tree stop")
+
+
+def wait_for(magic: Run, said: str) -> None:
     deadline = time.monotonic() + 30
-    while "6 of 6 trials" not in (shown := magic("search-tree")):
+    while said not in (shown := magic("search-tree")):
         assert time.monotonic() < deadline, shown
         time.sleep(0.05)
-    assert "stopped" in magic("search-tree stop")
+
+
+def test_a_start_without_options_goes_on_with_the_last_search(magic: Run) -> None:
+    magic("run --search greedy --trials 3 --seed 5")
+    magic("search-tree idea use 512 threads")
+    magic("search-tree budget --trials 4")
+    magic("search-tree start")
+    for trials, line in (
+        (4, "search-tree start"),
+        (5, "search-tree start --trials 5"),
+        (6, "run --search greedy --trials 6"),
+    ):
+        magic(line)
+        wait_for(magic, f"{trials} of {trials} trials")
+        shown = magic("search-tree")
+        assert "search greedy, seed 5;" in shown and "use 512 threads" in shown, line
+    magic("run --search greedy --trials 1 --fresh")
+    assert "search greedy, seed 0;" in magic("search-tree")
 
 
 def test_wrong_orders_are_one_line(magic: Run) -> None:

@@ -23,7 +23,9 @@ PLAYBACK = "replay"  # the value of --by that plays a recording instead of runni
 def run(arguments: argparse.Namespace) -> int:
     """Run the loop on a problem, or continue a stored session."""
     start_workers(arguments, "inspect", "candidate")
+    from workbench.views.commands.loop_commands import RUN_BY
     from workbench.views.commands.problems import choose_rule, choose_testing
+    from workbench.views.commands.searching.handlers import write_again
     from workbench.views.text import tables
     from workbench.views.text.card_page import show_card
     from workbench.views.text.problem_card import describe_problem
@@ -38,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.program is None or _add_first_version(session, arguments.program):
                 _run_loop(session, arguments)
         except (KeyboardInterrupt, Stopped):
-            again = f" --search {arguments.search}" if arguments.search else ""
+            again = write_again(arguments, RUN_BY)
             raise Stopped(
                 f"stopped; everything finished is kept, go on with: cutegen run --resume {session.folder}{again}"
             ) from None

@@ -27,7 +27,7 @@ def check_search(arguments: argparse.Namespace) -> None:
     handlers.check_search(arguments)
     if arguments.search is None:
         return
-    handlers.read_how(arguments)
+    handlers.read_how(arguments, arguments.search)
     load_strategy(arguments.search)
     budget, expander = handlers.read_budget(arguments), SCRIPTED if arguments.recording else arguments.by
     if budget is not None and not arguments.resume:

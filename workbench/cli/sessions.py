@@ -79,7 +79,7 @@ def problem(arguments: argparse.Namespace) -> int:
 
 
 def diff(arguments: argparse.Namespace) -> int:
-    """Compare two files, or two versions of a session."""
+    """Compare two files or versions of a session."""
     from workbench.analysis.hunks import hunks
     from workbench.views.commands.problems import read_source
     from workbench.views.text.diff import unified_diff
@@ -93,7 +93,10 @@ def diff(arguments: argparse.Namespace) -> int:
         old, new = (read_source(path) for path in paths)
     else:
         with _open_stored(arguments.session) as session:
-            old, new = (session.version(name).proposal.candidate.source for name in (arguments.old, arguments.new))
+            old, new = (
+                read_source(path) if path.is_file() else session.version(str(path)).proposal.candidate.source
+                for path in paths
+            )
     found = hunks(old, new)
     if wants_json():
         print_json([to_plain(hunk) for hunk in found])

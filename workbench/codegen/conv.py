@@ -36,15 +36,15 @@ def lower_conv(stage: Stage, binding: Binding) -> Launch:
     if setting(stage, "mma") is None and setting(stage, "schedule") is None:
         config = direct_config(stage)
         hook = elements_hook(stage) if config.rows is not None else coordinates_hook(stage)
-        return _launch(f"{HOST}:direct_convolution", config, hook, binding)
+        return _launch(f"{HOST}:direct_convolution", config, hook, stage, binding)
     if setting(stage, "schedule") == "patch":
         entry = "workbench.kernels.conv.patch.host:patch_convolution"
-        return _launch(entry, patch_config(stage), fragments_hook(stage), binding)
+        return _launch(entry, patch_config(stage), fragments_hook(stage), stage, binding)
     if setting(stage, "schedule") == "halo":
         entry = "workbench.kernels.conv.halo.host:halo_convolution"
-        return _launch(entry, halo_config(stage), fragments_hook(stage), binding)
+        return _launch(entry, halo_config(stage), fragments_hook(stage), stage, binding)
     gemm_config = sm80_config(stage) if setting(stage, "schedule") is None else sm90_config(stage)
-    return _launch(f"{HOST}:implicit_gemm_convolution", gemm_config, fragments_hook(stage), binding)
+    return _launch(f"{HOST}:implicit_gemm_convolution", gemm_config, fragments_hook(stage), stage, binding)
 
 
 def lower_product(stage: Stage, binding: Binding) -> Launch:
@@ -80,13 +80,13 @@ def fragments_hook(stage: Stage) -> Hook | None:
     return epilogue_hook(chain_of(stage).calls, place=("i",), element=element)
 
 
-def _launch(entry: str, config: ConvConfig, hook: Hook | None, binding: Binding) -> Launch:
+def _launch(entry: str, config: ConvConfig, hook: Hook | None, stage: Stage, binding: Binding) -> Launch:
     roles = tuple(read.role for read in config.reads)
-    bound = dict(binding.operands)
+    bound, after = dict(binding.operands), epilogue_hook(chain_of(stage).after, name="finish", place=())
     names = {role: called(role, bound) for role in ("x", "w", *roles)}
     return Launch(
         entry=entry,
-        static=(("cfg", dataclasses.replace(config, epilogue=hook)), ("names", names)),
+        static=(("cfg", dataclasses.replace(config, epilogue=hook, finish=after)), ("names", names)),
         operands=("x", "w", *roles),
         many=(("operands", roles),),
     )

@@ -21,6 +21,7 @@ from workbench.language.ir import Binding, Operand, Program, Rejection, Stage, n
 from workbench.language.operation import SHARED_BYTES, WARPS
 from workbench.language.operations import bulk_copy, rowwise
 from workbench.language.operations.conv.configs import halo_config, patch_config
+from workbench.language.operations.epilogue import chain_of
 from workbench.language.parser import format_value
 from workbench.language.registry import OPERATIONS
 
@@ -48,6 +49,7 @@ SAME = (
     "instancenorm",
     "scan",
 )  # the result has its operand's shape
+CONVOLUTIONS = ("conv", "convtranspose")
 SHARES = (1, 2, 4, 8, 16, 32)  # what split may be
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes
 
@@ -65,6 +67,7 @@ def check_limits(program: Program, binding: Binding) -> tuple[Rejection, ...]:
             *_check_written_out(stage, known),
             *_patch(stage, known),
             *_halo(stage, known),
+            *_reduced_filters(stage, known),
         ]
         if stage.result is not None:
             shape = _result(stage, known)
@@ -244,6 +247,25 @@ def _halo(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
     value = ", ".join(map(str, cfg.tile))
     reason = f"two stages of its input and of the filters do not fit into {cfg.stages_bytes} bytes of shared memory"
     return [Rejection(field="tile", value=value, reason=reason, legal="a smaller tile")]
+
+
+def _reduced_filters(stage: Stage, known: Mapping[str, Operand]) -> list[Rejection]:
+    """Filters of a convolution that are reduced, and that a tile does not hold."""
+    w, tile = _first(stage, known, 1), setting(stage, "tile")
+    if stage.operation.name not in CONVOLUTIONS or not chain_of(stage).how or w is None or not isinstance(tile, tuple):
+        return []
+    filters = w.shape[1 if stage.operation.name == "convtranspose" else 0]
+    if filters <= tile[1]:
+        return []
+    reason = f"{filters} filters are reduced, and one tile holds them"
+    return [
+        Rejection(
+            field="tile",
+            value=", ".join(map(str, tile)),
+            reason=reason,
+            legal=f"{filters} filters or more, where they fit, or {chain_of(stage).how}(...) in a stage of its own",
+        )
+    ]
 
 
 def _result(stage: Stage, known: Mapping[str, Operand]) -> tuple[int, ...] | None:

@@ -128,14 +128,12 @@ def _miss(move: Move, new: Value) -> float:
 
 def is_made_by(moves: Iterable[Move], before: str, after: str) -> bool:
     """Whether two programs differ in settings alone, and each of these goes the way of one of the moves."""
+    if strip_settings(before) != strip_settings(after):  # then stages of one number are not the same stage
+        return False
     changed, wanted = _changed(before, after), tuple(moves)
-    return (
-        bool(changed)
-        and strip_settings(before) == strip_settings(after)
-        and all(
-            any(move.setting == name.partition(" ")[0] and goes(move, old, new, after) for move in wanted)
-            for name, (old, new) in changed.items()
-        )
+    return bool(changed) and all(
+        any(move.setting == name.partition(" ")[0] and goes(move, old, new, after) for move in wanted)
+        for name, (old, new) in changed.items()
     )
 
 

@@ -128,7 +128,8 @@ def check_source(source: str, origin: str) -> None:
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
-        raise ProblemError(f"{origin}:{error.lineno}: not Python: {error.msg}") from None
+        line = "" if error.lineno is None else f":{error.lineno}"
+        raise ProblemError(f"{origin}{line}: not Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte, or expressions too deep for the parser
         raise ProblemError(f"{origin}: not Python: {error or 'it is nested too deeply'}") from None
     if _depth(tree) > MOST_LEVELS:

@@ -16,6 +16,7 @@ from workbench.problems.inputs.given import list_further, list_given, list_turne
 from workbench.problems.inputs.init_arguments import list_init_numbers, note_arguments, with_init_arguments
 from workbench.problems.model_class import init_source
 from workbench.problems.tracing import Trace, trace_graph
+from workbench.problems.tracing.between import find_between
 from workbench.problems.tracing.branch_search import BranchSearch
 from workbench.problems.tracing.joint import trace_uses
 from workbench.problems.tracing.kinds import find_kind, operation_names
@@ -108,7 +109,8 @@ def _open(problem: Problem, too_large: cases.TooLarge | None = None) -> Opened:
     facts = _inspect(decided, too_large)
     sizes = ties.describe_sizes(decided, facts.cases, facts.notes, facts.graph)
     notes = (*facts.notes, *said, *mode, *note_compile(problem.source))
-    return Opened(problem=decided, facts=dataclasses.replace(facts, notes=notes, sizes=sizes))
+    facts = dataclasses.replace(facts, notes=notes, sizes=sizes)
+    return Opened(problem=decided, facts=dataclasses.replace(facts, between=find_between(decided, facts)))
 
 
 def inspect(problem: Problem) -> Facts:

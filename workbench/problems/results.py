@@ -37,6 +37,9 @@ def flatten_result(result: object) -> Named:
                 f"forward returns a {type(value).__name__}{place}; let it return tensors, numbers or None, alone or in "
                 "tuples, lists, dicts and dataclasses"
             )
+        if tensor.layout != torch.strided:
+            place = f" in {_title(path)}" if path else ""
+            raise ProblemError(f"forward returns a tensor with the layout {tensor.layout}{place}; return x.to_dense()")
         found[_title(path)] = tensor
         if len(found) > LIMIT:
             raise ProblemError(f"forward returns more than {LIMIT} tensors")

@@ -8,7 +8,7 @@ import itertools
 from workbench.codegen import check_program
 from workbench.errors import ProgramError
 from workbench.proposers.binding import binding_of, plain_program
-from workbench.proposers.obstacles import is_free, isolate_call, part_before
+from workbench.proposers.obstacles import find_obstacle, is_free, isolate_call, part_before
 from workbench.proposers.planner import list_rungs
 from workbench.proposers.recognition import Unrecognised, recognise
 from workbench.proposers.recognition.forms.state import COUNTER
@@ -61,12 +61,12 @@ def _shorten(reason: str) -> str:
 def _largest_part(facts: Facts, reason: str) -> Coverage:
     """The part with the most calls that is recognised by itself."""
     whole = _count_computing(facts.graph)
-    calls = _list_before_writes(facts)
+    calls, obstacle = _list_before_writes(facts), find_obstacle(facts)
     parts = sorted(
         ((part_before(facts.graph, op.name), op.name) for op in calls if len(op.result) == 1),
         key=lambda item: -_count_computing(item[0]),
     )
-    for graph, result in parts[:MOST_TRIED]:
+    for graph, result in [one for one in parts if obstacle not in one[0]][:MOST_TRIED]:
         count = _count_computing(graph)
         part = _plain_part(dataclasses.replace(facts, graph=graph, full_graph=part_before(facts.full_graph, result)))
         if count and part:

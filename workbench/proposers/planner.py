@@ -8,6 +8,7 @@ last rung, steps follow the probes' advice on the baseline (advised.py).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from workbench.language import Call, Program, format_program
 from workbench.proposers.advised import follow_advice, list_followed, propose_advised
 from workbench.proposers.binding import binding_of
 from workbench.proposers.exceeded_limits import StageSources, climb_exceeded
-from workbench.proposers.ladders import Context, Rung, explain_no_rung, ladder, put
+from workbench.proposers.ladders import Context, Rung, explain_no_rung, fuse_stages, ladder, put
 from workbench.proposers.obstacles import recognise_whole
 from workbench.proposers.pipeline_baseline import continue_from_baseline
 from workbench.proposers.program_settings import find_earlier_changes, settings_of
@@ -210,6 +211,8 @@ def list_rungs(ask: Ask) -> tuple[Computation, tuple[Rung, ...]]:
     if (reason := find_unequal_heads(facts)) is not None:
         raise Unrecognised(reason)
     context = Context(found=found, precision=ask.problem.precision, arch=ask.arch, device=ask.device, facts=facts)
+    found = fuse_stages(context)
+    context = dataclasses.replace(context, found=found)
     rungs = ladder(context)
     if not rungs:
         raise Unrecognised(explain_no_rung(context))
@@ -325,7 +328,7 @@ def _leave_ladder(
         yield proposal
         return
     ideas = f"all its {len(rungs)} ideas" if len(rungs) > 1 else "its one idea"
-    subject = f"the {len(found.pieces)} stages of this problem" if found.pieces else found.kind
+    subject = f"the {len(found.pieces)} stages of this problem" if len(found.pieces) > 1 else found.kind
     yield Event(
         kind="note",
         message=f"the planner has tried {ideas} for {subject}; refine by hand: %%cutegen edit in a notebook, "

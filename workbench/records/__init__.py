@@ -28,6 +28,7 @@ from workbench.records.outcome import Check, DeviceState, Job, Outcome, Ratio, R
 from workbench.records.problem import (
     LONGEST_VALUE,
     NOTHING,
+    Between,
     Case,
     Degeneracy,
     Facts,
@@ -62,6 +63,7 @@ __all__ = [
     "NO_ROOM",
     "Advice",
     "Ask",
+    "Between",
     "Bottleneck",
     "Bound",
     "Candidate",

@@ -186,6 +186,14 @@ class ShapeDerivedTensor:
 
 
 @record
+class Between:
+    """Each value of the first case's graph at another case than the first and the last, under the same name."""
+
+    case: str
+    values: tuple[TensorSpec, ...]
+
+
+@record
 class Facts:
     """Facts about a problem, determined by a trusted worker without any candidate."""
 
@@ -219,6 +227,8 @@ class Facts:
     constants: tuple[int, ...] = field(default=(), metadata=LATER)
     # (name of a call of `graph`, where forward makes it: "line 12", "line 3 of layers"), as far as it is known
     places: tuple[tuple[str, str], ...] = field(default=(), metadata=LATER)
+    # where sizes are the same in the first and the last case, and others at one between them
+    between: tuple[Between, ...] = field(default=(), metadata=LATER)
 
     @property
     def result_titles(self) -> tuple[str, ...]:

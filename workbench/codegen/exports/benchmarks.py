@@ -13,7 +13,7 @@ import json
 import uuid
 
 from workbench.codegen.exports.custom_op import refuse
-from workbench.codegen.exports.merge import join_modules, keep_needed
+from workbench.codegen.exports.merge import join_modules, keep_needed, split_imports
 from workbench.codegen.specialise.file import format_source
 from workbench.errors import UserError
 from workbench.problems import with_settings
@@ -127,6 +127,8 @@ def find_interface(form: str, problem: Problem, facts: Facts, dtypes: tuple[str,
 def define(problem: Problem, facts: Facts, interface: Interface, *, is_sol: bool) -> dict[str, object]:
     """The definition."""
     reference = problem_text(problem, ["Model", "get_init_inputs", *(["get_inputs"] if is_sol else [])])
+    imports, text = split_imports(reference)
+    reference = "\n".join(dict.fromkeys(["import torch", *imports])) + f"\n\n\n{text}"  # `run` needs torch
     reference += run_text("Model", interface) + (MAKE_INPUTS.format(names=[*interface.arguments]) if is_sol else "")
     specs = [*interface.arguments.values(), *interface.outputs.values()]
     return {

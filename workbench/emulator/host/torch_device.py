@@ -125,6 +125,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
             tensor.to: self._to,
             tensor.cuda: self._cuda,
             tensor.cpu: self._cpu,
+            tensor.__deepcopy__: self._deepcopy,
             tensor.numpy: self._numpy,
             tensor.__array__: self._numpy,
             tensor.pin_memory: self._pin,
@@ -227,6 +228,9 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
 
     def _cpu(self, tensor: torch.Tensor, memory_format: torch.memory_format | None = None) -> torch.Tensor:
         return self._move(tensor, CPU, memory_format=memory_format)
+
+    def _deepcopy(self, tensor: torch.Tensor, memo: dict[int, object]) -> torch.Tensor:
+        return self._set_device(tensor.__deepcopy__(memo), CUDA if self._is_on_gpu(tensor) else CPU)
 
     def _numpy(self, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
         if self._is_on_gpu(tensor):

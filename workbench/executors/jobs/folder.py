@@ -90,6 +90,11 @@ def read_reply(folder: Path, role: str, end: Json) -> Json:
     if not path.exists():
         case = folder / "private" / AT_CASE
         where = f" at case {case.read_text()}" if role == "reference" and case.exists() else ""
+        if end["end"] in ("wall", "cpu"):
+            raise ProblemError(
+                f"the problem gave no answer within {end.get('limit_s', 0):g} s{where} (the {role} process): its code "
+                "may loop for ever, or it is too large for this machine: make sizes smaller with --set NAME=VALUE"
+            )
         said = end.get("output", "").strip()[-300:]
         raise ProblemError(
             f"the {role} process ended without an answer{where} ({end['end']}){f': {said}' * bool(said)}"

@@ -58,18 +58,20 @@ def source_path(folder: Path) -> str:
 
 
 def import_candidate(source_file: str) -> ModuleType:
-    """Import the candidate. Raises `Rejected` if it defines no ModelNew."""
+    """Import the candidate. Raises `Rejected` if it defines no module ModelNew."""
     spec = importlib.util.spec_from_file_location("cutegen_candidate", source_file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["cutegen_candidate"] = module
     spec.loader.exec_module(module)
-    if not isinstance(getattr(module, "ModelNew", None), type):
+    model = getattr(module, "ModelNew", None)
+    if not isinstance(model, type) or not issubclass(model, torch.nn.Module):
+        what = "ModelNew is no torch.nn.Module" if isinstance(model, type) else "the file defines no class ModelNew"
         raise Rejected(
             Failure(
                 stage="import",
                 kind="no_model",
-                message="the file defines no class ModelNew",
+                message=what,
                 hint="a candidate is a KernelBench file: class ModelNew(torch.nn.Module) with forward",
             )
         )

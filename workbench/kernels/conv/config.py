@@ -32,6 +32,8 @@ class ConvConfig:
     transposed: bool = False
     reads: tuple[Read, ...] = ()  # epilogue operands: vectors along n (filters), or tensors of the output's shape
     epilogue: object = None  # takes the float32 sum, the operands and their indices; returns the new value
+    reduction: str = ""  # sum, mean, max or min over the filters, which one tile holds; y then has one channel
+    finish: object = None  # takes what the reduction found
     result: str | None = None  # the output's element type; None: that of the input
 
 

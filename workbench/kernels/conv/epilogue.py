@@ -1,9 +1,13 @@
-"""Epilogue of an implicit GEMM: accumulators -> shared memory -> y (n, k, z, p, q), coalesced along the positions."""
+"""Epilogue of an implicit GEMM: accumulators -> shared memory -> y (n, k, z, p, q), coalesced along the positions.
+
+With a reduction over the filters y has one channel; a tile then holds all filters.
+"""
 
 import cutlass
 import cutlass.cute as cute
 
 from workbench.kernels.conv.indexing import divide
+from workbench.kernels.epilogue import combine, identity
 from workbench.kernels.static import Many, Static
 
 
@@ -89,11 +93,15 @@ def store_tile(
     where: tuple,
     warps: tuple,
 ):
-    """Apply the epilogue to a warpgroup's tile and store it through shared memory, one subtile of filters at a time.
+    """Apply the epilogue to a warpgroup's tile and store it through shared memory, one subtile of filters at a time;
+    with a reduction, combine the filters of each position instead.
 
     `where` is (first filter of the tile in its block, block, filters of a block), `warps` is (warpgroup, warp, lane).
     """
     n0, block, filters = where
+    if cutlass.const_expr(cfg.reduction):
+        found = cute.make_rmem_tensor(cfg.rows // 32, cutlass.Float32)
+        found.fill(identity(cfg.reduction))
     warpgroup, warp_idx, lane = warps
     channel = block * filters + n0 + warp_idx % 4
     element_bytes = mY.element_type.width // 8
@@ -115,9 +123,48 @@ def store_tile(
                     total = rC[i]
                     if cutlass.const_expr(cfg.epilogue is not None):
                         total = cfg.epilogue(total, fragments, i)
-                    if addresses[i] >= 0:
-                        pointer = cute.make_ptr(mY.element_type, addresses[i] + channel_bytes, cute.AddressSpace.gmem)
-                        target = cute.make_tensor(pointer, cute.make_layout(1))
-                        target[0] = total.to(mY.element_type)
+                    if cutlass.const_expr(cfg.reduction):
+                        found[i] = combine(cfg.reduction, found[i], total)
+                    elif addresses[i] >= 0:
+                        store_result(mY, addresses[i] + channel_bytes, total)
             channel += 4
             channel_bytes += step_bytes
+    if cutlass.const_expr(cfg.reduction):
+        store_reduced(cfg, found, sC, addresses, mY, filters, warps)
+
+
+@cute.jit
+def store_result(mY: cute.Tensor, address: cutlass.Int64, total: cutlass.Float32):
+    """Store one element of y at an address."""
+    pointer = cute.make_ptr(mY.element_type, address, cute.AddressSpace.gmem)
+    target = cute.make_tensor(pointer, cute.make_layout(1))
+    target[0] = total.to(mY.element_type)
+
+
+@cute.jit
+def store_reduced(
+    cfg: Static,
+    found: cute.Tensor,
+    sC: cute.Tensor,
+    addresses: cute.Tensor,
+    mY: cute.Tensor,
+    filters: cutlass.Int32,
+    warps: tuple,
+):
+    """Combine what the four warps of a warpgroup found for its positions, each of its own filters; one warp stores."""
+    warpgroup, warp_idx, lane = warps
+    cute.arch.barrier(barrier_id=1 + warpgroup, number_of_threads=128)
+    for i in cutlass.range_constexpr(cfg.rows // 32):
+        sC[warp_idx % 4, lane % 32 + 32 * i, warpgroup] = found[i]
+    cute.arch.barrier(barrier_id=1 + warpgroup, number_of_threads=128)
+    if warp_idx % 4 == 0:
+        for i in cutlass.range_constexpr(cfg.rows // 32):
+            total = found[i]
+            for other in cutlass.range_constexpr(1, 4):
+                total = combine(cfg.reduction, total, sC[other, lane % 32 + 32 * i, warpgroup])
+            if cutlass.const_expr(cfg.reduction == "mean"):
+                total = total / filters
+            if cutlass.const_expr(cfg.finish is not None):
+                total = cfg.finish(total)
+            if addresses[i] >= 0:
+                store_result(mY, addresses[i], total)

@@ -78,6 +78,17 @@ def check_operands(cfg: Static, names: Static, operands: Many, shape):
             check_operand(names[read.role], operand, shape, EXACT_DTYPES, broadcast=True)
 
 
+def make_result(cfg: Static, x, output):
+    """Return y for results of shape `output` (n, k, z, p, q); with one channel where the filters are reduced.
+
+    Raises ValueError if a tile does not hold the filters that are reduced.
+    """
+    if cfg.reduction and output[1] > cfg.tile_n:
+        raise ValueError(f"{output[1]} filters are reduced in a tile of {cfg.tile_n}")
+    shape = (output[0], 1 if cfg.reduction else output[1], *output[2:])
+    return torch.empty(shape, dtype=torch_dtype(cfg.result) if cfg.result else x.dtype, device=x.device)
+
+
 def direct_convolution(cfg: Static, names: Static, x, w, operands: Many):
     """x (n, c, 1 to 3 extents), w in torch's layout -> the convolution, by direct sums on CUDA cores."""
     check_rank(names["x"], x, 3, 5)
@@ -169,9 +180,9 @@ def implicit_gemm_convolution(cfg: Static, names: Static, x, w, operands: Many):
     check_rank(names["x"], x, 3, 5)
     check_rank(names["w"], w, x.dim(), x.dim())
     geometry = plan_geometry(cfg, tuple(x.shape), tuple(w.shape), x.device)
-    y = torch.empty(geometry.output, dtype=torch_dtype(cfg.result) if cfg.result else x.dtype, device=x.device)
+    y = make_result(cfg, x, geometry.output)
     result = y.reshape(*y.shape[:2], *y.shape[7 - x.dim() :])
-    check_operands(cfg, names, operands, result.shape)
+    check_operands(cfg, names, operands, (result.shape[0], geometry.output[1], *result.shape[2:]))
     if y.numel() == 0:
         return result
     if x.shape[1] == 0:

@@ -10,8 +10,17 @@ import itertools
 from collections.abc import Sequence
 
 from workbench.problems.tracing.uses import Slot, list_slots
-from workbench.problems.tracing.whole import drop_reservations, trace_at
-from workbench.records import Case, Operation, Problem, ShapeDerivedTensor, aten_name, plain_name, scale_name
+from workbench.problems.tracing.whole import drop_reservations, trace_at, trace_full
+from workbench.records import (
+    Case,
+    Operation,
+    Problem,
+    ShapeDerivedTensor,
+    TensorSpec,
+    aten_name,
+    plain_name,
+    scale_name,
+)
 
 Graph = tuple[Operation, ...]
 Traced = tuple[dict[str, Operation], dict[str, int]]  # a graph by its names, the inputs' extents by their expressions
@@ -42,24 +51,30 @@ class ShapeDerived:
 def find_shape_derived(problem: Problem, whole: Case, full: Graph, cases: Sequence[Case], small: Graph) -> ShapeDerived:
     """`small` is the graph at the first case, `full` that at full size; the other cases are traced where need be."""
     small = drop_reservations(small)
-    own = [(small, cases[0]), (full, whole)]
     calls = [(op.name, op.target) for op in small]
     if [(op.name, op.target) for op in full] != calls or not (
         any(aten_name(op) in SOURCES or _has_own_scale(op) for op in small)
         or _list_doubtful(small, _list_extents(cases[0]))
     ):
         return ShapeDerived()
-    traced = _pair([*own, *((trace_at(problem, case.settings).graph, case) for case in cases[1:])], calls)
+    others = [trace_at(problem, case.settings) for case in cases[1:]]
+    graphs = [small, full, *(one.graph for one in others)]
+    extents = [_list_extents(case) for case in (cases[0], whole, *cases[1:])]
+    traced = _pair(graphs, extents, calls)
     device = next((spec.name for spec in whole.inputs if spec.name.isidentifier()), "")
     made = [_describe(op.name, traced, device) for op in small] if device else []
+    if device and (scaled := [op for op in small if _has_own_scale(op)]):
+        states = [trace_at(problem, cases[0].settings), trace_full(problem), *others]
+        wide = [known | _list_state(one.values) for known, one in zip(extents, states, strict=True)]
+        made += [_describe_scale(op, _pair(graphs, wide, calls), device) for op in scaled]
     return ShapeDerived(made=tuple(one for one in made if one is not None), constants=find_constants(traced))
 
 
-def _pair(graphs: Sequence[tuple[Graph, Case]], calls: Sequence[tuple[str, str]]) -> list[Traced]:
-    """The graphs with these calls, each with the extents of its case's inputs."""
+def _pair(graphs: Sequence[Graph], extents: Sequence[dict[str, int]], calls: Sequence[tuple[str, str]]) -> list[Traced]:
+    """The graphs with these calls, each with the extents of its case."""
     return [
-        ({op.name: op for op in graph}, _list_extents(case))
-        for graph, case in graphs
+        ({op.name: op for op in graph}, known)
+        for graph, known in zip(graphs, extents, strict=True)
         if [(op.name, op.target) for op in graph] == calls
     ]
 
@@ -95,11 +110,20 @@ def _list_extents(case: Case) -> dict[str, int]:
     }
 
 
+def _list_state(values: Sequence[TensorSpec]) -> dict[str, int]:
+    """The extents of a module's parameters, by their expressions in forward."""
+    return {
+        f'self.get_parameter("{name}").shape[{axis}]': extent
+        for spec in values
+        for kind, _, name in [spec.name.partition(":")]
+        if kind == "param"
+        for axis, extent in enumerate(spec.shape)
+    }
+
+
 def _describe(name: str, traced: Sequence[Traced], device: str) -> ShapeDerivedTensor | None:
     """The tensor of that name; None if it is made of something else."""
     op = traced[0][0][name]
-    if _has_own_scale(op):
-        return _describe_scale(op, traced, device)
     if aten_name(op) == "arange":
         source, numbers = op, _express_all([graph[name].operands for graph, _ in traced], traced)
     else:
@@ -132,7 +156,9 @@ def _describe_scale(op: Operation, traced: Sequence[Traced], device: str) -> Sha
     dim = _express(dims, [extents for _, extents in traced]) if len({*dims}) > 1 else None
     if own in traced[0][1] and dim is not None:
         dim = own
-    if dim is None or " " in dim:
+    if len({*dims}) > 1 and (dim is None or " " in dim):
+        dim = _express_share(dims, [extents for _, extents in traced])
+    if dim is None:
         return None
     text = f"torch.full((), {dim} ** -0.5, dtype=torch.float32, device={device}.device)"
     return ShapeDerivedTensor(name=scale_name(op.name), dtype="float32", expression=text, extents=())
@@ -162,4 +188,14 @@ def _express(texts: Sequence[str], extents: Sequence[dict[str, int]]) -> str | N
     for first, second in itertools.permutations(extents[0], 2):
         if [one.get(first, 0) - one.get(second, 0) for one in extents] == wanted:
             return f"{first} - {second}"
+    return None
+
+
+def _express_share(texts: Sequence[str], extents: Sequence[dict[str, int]]) -> str | None:
+    """A number that is an extent over a constant: the dimension of a head, where their number stays."""
+    numbers = [int(text) for text in texts]
+    for name, extent in extents[0].items():
+        count = extent // numbers[0] if numbers[0] > 0 else 0
+        if count > 1 and all(one.get(name) == count * number for one, number in zip(extents, numbers, strict=True)):
+            return f"({name} // {count})"
     return None

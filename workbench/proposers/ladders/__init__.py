@@ -18,9 +18,12 @@ from workbench.proposers.ladders import (
     scans,
 )
 from workbench.proposers.ladders.base import Context, Rung, put
+from workbench.proposers.ladders.convolutions.reduced_filters import fuse_reductions, saved_seconds
+from workbench.proposers.recognition import Computation
+from workbench.proposers.recognition.graph import Piece
 from workbench.proposers.recognition.types import PRECISIONS
 
-__all__ = ["Context", "Rung", "explain_no_rung", "ladder", "put"]
+__all__ = ["Context", "Rung", "explain_no_rung", "fuse_stages", "ladder", "put"]
 
 LADDERS: dict[str, Callable[[Context], tuple[Rung, ...]]] = {
     "elementwise": pointwise.elementwise_rungs,
@@ -58,6 +61,23 @@ def ladder(context: Context) -> tuple[Rung, ...]:
     if own != "fp32" or context.precision != "tf32":  # tf32 is a choice of arithmetic on float32
         context = dataclasses.replace(context, precision=own)
     return LADDERS[context.found.kind](context)
+
+
+def fuse_stages(context: Context) -> Computation:
+    """The computation of a context with reductions in the epilogues of convolutions, where that is modelled as faster
+    than the fastest convolution and a stage that reads its result.
+    """
+
+    def is_faster(convolution: Piece, fused: Piece) -> bool:
+        facts = convolution.facts if convolution.facts.full else None
+        apart = dataclasses.replace(context, found=convolution.alone, facts=facts)
+        together = dataclasses.replace(context, found=fused.alone, facts=facts)
+        first, other = ladder(apart)[:1], ladder(together)[:1]
+        if not first or not other or first[0].seconds is None or other[0].seconds is None:
+            return False
+        return other[0].seconds < first[0].seconds + saved_seconds(apart)
+
+    return fuse_reductions(context.found, is_faster)
 
 
 def list_legal(context: Context) -> list[list[Rung]]:

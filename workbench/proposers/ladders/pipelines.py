@@ -194,7 +194,7 @@ def _summary(context: Context, groups: Sequence[Group], rungs: list[Rung]) -> st
         )
         for places in groups
     ]
-    return f"{sum(counts)} stages: {'; '.join(parts)}"
+    return f"{sum(counts)} stages: {'; '.join(parts)}" if sum(counts) > 1 else parts[0]
 
 
 def describe_piece(found: Computation, place: int, rung: Rung, more: str = "") -> str:

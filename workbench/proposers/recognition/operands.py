@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from workbench.language.expressions.scalars import ATEN
 from workbench.proposers.recognition.graph import Unrecognised, parse_number, plain_name
@@ -33,13 +34,16 @@ def scalar_argument(op: Operation, name: str) -> str:
     return find_argument(op, function.values + names.index(name), name, dict(call_of.numbers)[name])
 
 
-def list_varied(facts: Facts) -> set[int]:
+def list_varied(facts: Facts, seen: Collection[str] = ()) -> set[int]:
     """Sizes that are one number in the first and the last case and another in one between them, of which the graphs
-    know nothing.
+    know nothing; without those that are another at a case that was `seen`.
     """
+    known = [facts.size_values(case.name) for case in facts.cases if case.name in seen]
     values = [facts.size_values(case.name) for case in facts.cases]
     return {
         size
         for name, size in values[0].items()
-        if values[-1][name] == size and any(between[name] != size for between in values)
+        if values[-1][name] == size
+        and all(one[name] == size for one in known)
+        and any(between[name] != size for between in values)
     }

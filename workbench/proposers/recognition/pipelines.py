@@ -27,7 +27,6 @@ from workbench.proposers.recognition.graph import (
     names,
     python_expression,
 )
-from workbench.proposers.recognition.operands import list_varied
 from workbench.proposers.recognition.patterns.losses import skip_widening
 from workbench.proposers.recognition.patterns.moves import REMAPS
 from workbench.proposers.recognition.rewrites.norms import split_norms
@@ -253,7 +252,7 @@ class _Cutter:
             if not self.full or name in self.full
         }
         available = (*reversed(self.made), *self.facts.forward_arguments)
-        found = views.view_call(op, shapes, available, list_varied(self.facts))
+        found = views.find_view_call(op, shapes, available, self.facts)
         if found is None:
             raise Unrecognised(aten_name(op))
         call, like = found

@@ -11,6 +11,7 @@ import math
 from workbench.language import Call
 from workbench.language.expressions.scalars import ATEN
 from workbench.proposers.recognition.graph import aten_name, parse_number, plain_name
+from workbench.proposers.recognition.operands import list_varied
 from workbench.proposers.recognition.rewrites.rewriting import make_operation, reshape_spec
 from workbench.records import Facts, Operation, TensorSpec
 
@@ -21,6 +22,22 @@ ELEMENT = {*ATEN} - {"where", "fill", "zeros_like", "ones_like"}
 BESIDE = "_beside_"  # part of the name of an inserted view
 Shape = tuple[int, ...]
 Shapes = dict[str, tuple[Shape, ...]]  # value -> its shape at each case that is known
+
+
+def find_view_call(
+    op: Operation, shapes: Shapes, available: tuple[str, ...], facts: Facts
+) -> tuple[Call, str | None] | None:
+    """What `view_call` finds with the shapes at the cases between too, else with those that are given."""
+    found = None
+    if between := facts.between:
+        more = [{spec.name: spec.shape for spec in one.values} for one in between]
+        wider = {
+            name: (*known, *(one[name] for one in more))
+            for name, known in shapes.items()
+            if all(name in one for one in more)
+        }
+        found = view_call(op, wider, available, list_varied(facts, [one.case for one in between]))
+    return view_call(op, shapes, available, list_varied(facts)) if found is None else found
 
 
 def view_call(

@@ -39,6 +39,21 @@ JOBS = Argument(
     about="candidates that are tested at the same time (default 1; one GPU takes them in turn)",
     places=("shell",),
 )
+RUN_BY = (
+    Argument(
+        flags=("--by",),
+        default=DEFAULTS.proposer,
+        kind="proposer",
+        about="planner (built in), llm (CuTeGen's chain; see --model), operators (NVIDIA's), "
+        "or on the command line replay (see --recording)",
+    ),
+    Argument(
+        flags=("--recording",),
+        metavar="NAME",
+        about="with --by replay: a recorded session, by name or file",
+        places=("shell",),
+    ),
+)
 WRITE = (
     BY,
     Argument(flags=("--from",), name="start", kind="version", about="branch from this version instead of the baseline"),
@@ -184,19 +199,7 @@ LOOP = (
                 about="the first version: a muCUTLASS program, or a file with one or with class ModelNew",
                 places=("shell",),
             ),
-            Argument(
-                flags=("--by",),
-                default=DEFAULTS.proposer,
-                kind="proposer",
-                about="planner (built in), llm (CuTeGen's chain; see --model), operators (NVIDIA's), "
-                "or on the command line replay (see --recording)",
-            ),
-            Argument(
-                flags=("--recording",),
-                metavar="NAME",
-                about="with --by replay: a recorded session, by name or file",
-                places=("shell",),
-            ),
+            *RUN_BY,
             SETTING.only_in("shell"),
             *(argument.only_in("shell") for argument in MODEL),
             STEPS,

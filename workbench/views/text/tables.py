@@ -264,7 +264,21 @@ def decision_line(session: Session, version: Version) -> MimeBundle:
     reason = f": {decision.reason}" if decision.reason else ""
     now = f"the baseline is v{base.number}" if base is not None else "there is no baseline yet"
     then = "%cutegen refine proposes the next change" if base is not None else "%cutegen generate makes another version"
+    now += describe_faster_accepted(session, version) if decision.kind == "accept" else ""
     return MimeBundle(f"v{version.number} {version.proposal.title}: {decision.participle}{reason}; {now}; {then}")
+
+
+def describe_faster_accepted(session: Session, version: Version) -> str:
+    """That a version which was accepted before is faster; "" if none is."""
+    accepted = [one for one in session.versions if one.decision is not None and one.decision.kind == "accept"]
+    faster = find_faster(version, [one for one in accepted if one.number != version.number])
+    if faster is None:
+        return ""
+    found = faster.trials[-1].verdict
+    return (
+        f", though v{faster.number} is faster ({format_seconds(found.time_s)}, {found.time_provenance}): "
+        f"%cutegen accept v{faster.number}"
+    )
 
 
 def list_settled(session: Session, before: Iterable[Version]) -> list[str]:

@@ -189,12 +189,14 @@ class Tape(TorchDispatchMode):
         elif name == "aten::copy_":
             target, source = self.find(arguments[0]), self.find(arguments[1])
             self.steps.append(lambda values: values[target].copy_(values[source]))
-        elif name == "aten::clone":
+        elif name == "aten::clone" or (name == "aten::contiguous" and not has_same_memory(result, arguments[0])):
             source = self.find(arguments[0])
             target = self.add_tensors(result, (result,))
             self.steps.append(lambda values: values[target].copy_(values[source]))
         elif function.is_view and id(arguments[0]) in self.origins:
             views = result if isinstance(result, (tuple, list)) else (result,)
+            # in inference mode reshape comes here, and may have copied
+            self.is_complete &= all(has_same_memory(view, arguments[0]) for view in views)
             self.origins |= {id(view): self.origins[id(arguments[0])] for view in views}
             self.kept += views
         else:
@@ -272,6 +274,11 @@ class Tape(TorchDispatchMode):
             if is_like and x.is_contiguous() and x.stride() == stride:
                 return lambda values: values.append(torch.empty_like(values[place]))
         return lambda values: values.append(torch.empty_strided(size, stride, dtype=dtype, device=device))
+
+
+def has_same_memory(first, second):
+    """Return whether two tensors are views of one memory."""
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 def as_items(*items):

@@ -14,6 +14,7 @@ from workbench.kernels.conv.host import (
     check_operands,
     expand_extents,
     find_unit_axis,
+    make_result,
     max_active_clusters,
     view_along,
     view_like_output,
@@ -73,15 +74,9 @@ def halo_convolution(cfg: Static, names: Static, x, w, operands: Many):
     check_extents(x, w, (1,))
     plan = plan_convolution(cfg, tuple(x.shape[2:]), tuple(w.shape[2:]))
     filters = w.shape[1] if cfg.transposed else w.shape[0]
-    y = torch.empty(
-        x.shape[0],
-        filters,
-        *plan.outputs,
-        dtype=torch_dtype(cfg.result) if cfg.result else x.dtype,
-        device=x.device,
-    )
+    y = make_result(cfg, x, (x.shape[0], filters, *plan.outputs))
     result = y.reshape(*y.shape[:2], *y.shape[7 - x.dim() :])
-    check_operands(cfg, names, operands, result.shape)
+    check_operands(cfg, names, operands, (result.shape[0], filters, *result.shape[2:]))
     if y.numel() == 0:
         return result
     blocks = -(-x.shape[1] // cfg.tile_k)

@@ -28,6 +28,7 @@ class Common(TypedDict):
     transposed: bool
     reads: tuple[Read, ...]
     result: str | None
+    reduction: str
 
 
 def arguments_of(stage: Stage) -> dict[str, object]:
@@ -138,6 +139,7 @@ def _common(stage: Stage) -> Common:
         transposed=stage.operation.name == "convtranspose",
         reads=chain.reads,
         result=chain.cast,
+        reduction=chain.how,
     )
 
 

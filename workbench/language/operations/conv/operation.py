@@ -73,7 +73,8 @@ OPERATIONS = (
         name="conv",
         about="conv(x, w, stride=1, padding=0, dilation=1, groups=1): x (images, channels, 1 to 3 extents), "
         "w (filters, channels / groups, extents); each setting a number or one of each extent, (2, 1); "
-        "operands bias (filters) with >> bias(), residual (of the result's shape) with >> residual()",
+        "operands bias (filters) with >> bias(), residual (of the result's shape) with >> residual(); "
+        ">> rowmin(keepdim=1), rowmax, rowsum, rowmean reduce the filters of each position",
         settings=(*SETTINGS, *OF_GEMM),
         check=check,
         arguments=ARGUMENTS,

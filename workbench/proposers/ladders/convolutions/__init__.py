@@ -19,6 +19,7 @@ from workbench.proposers.ladders.base import Context, Rung, put
 from workbench.proposers.ladders.convolutions.halos import HALO_GAIN, HaloChoice, list_halo_choices
 from workbench.proposers.ladders.convolutions.patches import list_patch_choices
 from workbench.proposers.ladders.convolutions.rates import L2_BYTES_PER_CYCLE, STEP_CYCLES, count_store_cycles
+from workbench.proposers.ladders.convolutions.reduced_filters import keep_whole_tiles, reduces_filters
 from workbench.proposers.ladders.convolutions.size import Size, size_of
 from workbench.proposers.ladders.gemm_hopper import EXACT, IN_PARTS
 from workbench.proposers.ladders.gemm_hopper_model import MMA_FLOPS_PER_CYCLE
@@ -210,6 +211,9 @@ def convolution_rungs(context: Context) -> tuple[Rung, ...]:
         title="one result per thread",
         reason="the simplest correct kernel: every operand is read from global memory each time",
     )
+    size = size_of(context)
+    if reduces_filters(context.found):
+        return keep_whole_tiles(_hopper_rungs(context), size) if size is not None else ()
     patches, hopper = _patch_rungs(context), _hopper_rungs(context)
     if hopper and patches and (hopper[0].seconds or 0.0) <= (patches[0].seconds or 0.0):
         modelled = (*hopper, *patches)
@@ -217,7 +221,6 @@ def convolution_rungs(context: Context) -> tuple[Rung, ...]:
         modelled = (*patches, *hopper)
     if operation.name == "convtranspose":
         return (*modelled, simple, *_tensor_core_rungs(context))
-    size = size_of(context)
     shallow = (
         not depthwise
         and size is not None
@@ -355,8 +358,8 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
 def order_choices(known: tuple[Choice, ...], halos: tuple[HaloChoice, ...]) -> tuple[Choice | HaloChoice, ...]:
     """Halos first where the model says so clearly, else the fastest of them as the first idea behind the first choice.
 
-    No GPU has run them yet: the gain that counts as clear is inferred from how well the model orders other kernels.
+    The gain that counts as clear is inferred from how well the model orders other kernels.
     """
     if not known or (halos and known[0].seconds >= HALO_GAIN * halos[0].seconds):
-        return (*halos, *known)
+        return (halos[0], *halos[-1:], *halos[1:-1], *known) if len(halos) > 1 else (*halos, *known)
     return (known[0], *halos[:1], *known[1:])

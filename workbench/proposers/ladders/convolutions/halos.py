@@ -20,11 +20,14 @@ from workbench.proposers.ladders.convolutions.size import Size
 from workbench.proposers.ladders.gemm_hopper_model import MMA_FLOPS_PER_CYCLE
 from workbench.records import record
 
-# modelled time of the other implicit products over this one's from which on it goes first; inferred, as no GPU has
-# timed the kernel
+# modelled time of the other implicit products over this one's from which on it goes first; inferred: four convolutions
+# of KernelBench beyond it took 0.50 to 0.91 of the others' time (H200, 2026-11-28 and 29), none below was timed
 HALO_GAIN = 1.3
 SHARED_BYTES_PER_CYCLE = 128  # of an SM: 32 banks of 4 bytes
 ROW_BYTES = 32  # of k that one wgmma multiplies
+# channels of a stage, in rows of k, of a further choice: more to multiply between two waits. Where warpgroups take
+# turns, 4 and 2 such rows took 0.83 and 0.87 of the first choice's time (two transposed convolutions, H200, 2026-11-29)
+DEEPER = (4, 2)
 TILES = ((512, 64), (256, 128), (256, 64), (512, 32), (256, 32), (128, 128), (128, 64))  # positions, filters
 
 
@@ -75,21 +78,37 @@ def model_halo_time(cfg: HaloConfig, plan: HaloPlan, size: Size, device: devices
 def list_halo_choices(
     operation: Call, kind: str, size: Size, device_name: str, most: int = 2
 ) -> tuple[HaloChoice, ...]:
-    """Legal configurations that fit into shared memory, fastest first by the model; none for filters of one tap."""
-    device, found = devices.find(device_name), []
+    """Legal configurations that fit into shared memory, fastest first by the model, then one with deeper stages; none
+    for filters of one tap.
+    """
+    device, row = devices.find(device_name), ROW_BYTES // BYTES[kind]
     if math.prod(size.taps) == 1:  # a product, whose inputs no taps share
         return ()
-    for m, n in TILES:
-        if n >= 2 * max(size.filters, 32):
-            continue
-        settings = (put("mma", kind), put("tile", m, n, ROW_BYTES // BYTES[kind]), put("schedule", "halo"))
-        stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings))
-        if check(Program(stages=(stage,))):
-            continue
-        cfg = halo_config(stage)
-        how = (cfg.padding, cfg.dilation, cfg.output_padding, cfg.transposed)
-        plan = plan_halo(size.extents, size.taps, how, cfg.tile, BYTES[kind], cfg.stages, cfg.stages_bytes)
-        if plan is not None:
-            seconds = model_halo_time(cfg, plan, size, device)
-            found.append(HaloChoice(settings=settings, cfg=cfg, plan=plan, seconds=seconds))
-    return tuple(sorted(found, key=lambda choice: choice.seconds)[:most])
+    tiles = [(m, n) for m, n in TILES if n < 2 * max(size.filters, 32)]
+    found = [one for m, n in tiles if (one := make_halo_choice(operation, kind, (m, n, row), size, device)) is not None]
+    deeper = [
+        one
+        for rows in DEEPER
+        if size.channels % (rows * row) == 0
+        for m, n in tiles
+        if (one := make_halo_choice(operation, kind, (m, n, rows * row), size, device)) is not None and one.cfg.pingpong
+    ]
+    fastest = sorted(found, key=lambda choice: choice.seconds)[:most]
+    deeper.sort(key=lambda choice: (-choice.cfg.tile_m * choice.cfg.tile_n, -choice.cfg.tile_k, choice.seconds))
+    return (*fastest, *deeper[:1]) if fastest else ()
+
+
+def make_halo_choice(
+    operation: Call, kind: str, tile: tuple[int, int, int], size: Size, device: devices.Device
+) -> HaloChoice | None:
+    """The choice of a tile (positions, filters, channels); None if it is not legal, or does not fit."""
+    settings = (put("mma", kind), put("tile", *tile), put("schedule", "halo"))
+    stage = Stage(operation=operation, settings=(put("arch", "sm_90a"), *settings))
+    if check(Program(stages=(stage,))):
+        return None
+    cfg = halo_config(stage)
+    how = (cfg.padding, cfg.dilation, cfg.output_padding, cfg.transposed)
+    plan = plan_halo(size.extents, size.taps, how, cfg.tile, BYTES[kind], cfg.stages, cfg.stages_bytes)
+    if plan is None:
+        return None
+    return HaloChoice(settings=settings, cfg=cfg, plan=plan, seconds=model_halo_time(cfg, plan, size, device))

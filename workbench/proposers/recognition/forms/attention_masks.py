@@ -76,6 +76,12 @@ class Shapes:
         order = None if op is None else axis_order(op, len(found[0]))
         return found if order is None else [tuple(shape[axis] for axis in order) for shape in found]
 
+    def last_extents(self, value: str) -> list[int]:
+        """The last extents of an input, or of the input behind a view, at the cases where they are known; 0 first."""
+        op = self.by_name.get(value)
+        name = value if op is None else op.operands[0]
+        return [0, *(case[name][-1] for case in self.cases if case.get(name))]
+
     def skip_views(self, value: str) -> str:
         """The value behind views that keep its last two extents and its number of elements."""
         while (op := self.by_name.get(value)) is not None and aten_name(op) in VIEWS:

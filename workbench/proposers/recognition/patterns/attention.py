@@ -131,7 +131,7 @@ def _make_computation(
         named += (("scale", scale),)
     operands = tuple((name, str(expression)) for name, expression in zip("qkv", expressions, strict=True))
     if mask is not None:
-        if q[-1] > HEAD_MOST:
+        if max(q[-1], *shapes.last_extents(values[0])) > HEAD_MOST:
             return None  # no kernel keeps that many columns of the result in registers
         named += (("mask", "mask"), *mask.arguments, *masked)
         operands += (("mask", mask.expression),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 from workbench.plugins import DEFAULTS
 from workbench.views.commands.table import Argument, Command
@@ -51,7 +52,10 @@ BUDGET = (
     Argument(flags=("--joules",), parse=parse_amount, group=GROUP, about="joules of the GPU at most"),
 )
 SEED = Argument(
-    flags=("--seed",), parse=int, default=0, group=GROUP, about="of the search's random numbers (default 0)"
+    flags=("--seed",),
+    parse=int,
+    group=GROUP,
+    about="of the search's random numbers (default: those of the last search of this strategy, which goes on, else 0)",
 )
 NO_PRIORS = Argument(
     flags=("--no-priors",),
@@ -88,7 +92,7 @@ SEARCH = (NAME, *BUDGET, *HOW)
 TUNE = (
     NAME,
     TRIALS,
-    SEED,
+    dataclasses.replace(SEED, default=0, about="of the search's random numbers (default 0)"),
     PRIORS,
     NO_PRIORS,
     Argument(
@@ -97,6 +101,16 @@ TUNE = (
         default=False,
         group=GROUP,
         about="with --search: on the recorded times of the problem's landscape, with no GPU",
+    ),
+)
+START = (
+    Argument(
+        flags=("--strategy",),
+        metavar="NAME",
+        about="with start: tree, random, greedy, hill-climb, annealing, ... (default: the last search's, or tree)",
+    ),
+    Argument(
+        flags=("--by",), default=DEFAULTS.proposer, kind="proposer", about="with start: who writes the candidates"
     ),
 )
 SEARCH_TREE = Command(
@@ -110,7 +124,8 @@ SEARCH_TREE = Command(
             nargs="?",
             default="show",
             choices=ACTIONS,
-            about="show the tree (the default); start a search, or go on with the last one, in the background; "
+            about="show the tree (the default); start a search in the background, or go on with the last one, which "
+            "start without options of its own but a budget does; "
             "stop it; open a node (all that is known of it); pin, unpin, prune, revive or expand one; replace the "
             "budget; take a node's version as the baseline; add an idea in words",
         ),
@@ -120,15 +135,7 @@ SEARCH_TREE = Command(
             default=(),
             about="the number of a node, then for prune the reason, for idea the words (without a number: at the root)",
         ),
-        Argument(
-            flags=("--strategy",),
-            default="tree",
-            metavar="NAME",
-            about="with start: tree, random, greedy, hill-climb, annealing, ... (default tree)",
-        ),
-        Argument(
-            flags=("--by",), default=DEFAULTS.proposer, kind="proposer", about="with start: who writes the candidates"
-        ),
+        *START,
         *BUDGET,
         *HOW,
     ),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from workbench.errors import UserError, WorkbenchError
 from workbench.policies.search import SearchTree
 from workbench.records import Event
-from workbench.records.search import SearchBudget
+from workbench.records.search import SearchBudget, SearchSetup
 from workbench.session import Session
 from workbench.session.searching.steering import find_node
 from workbench.views.commands.problems import choose_rule, choose_testing
+from workbench.views.commands.table import Argument
 from workbench.views.notebook.protocol import Notebook
 from workbench.views.search import LiveTree, draw_curve, draw_search_tree, find_rows, summarise
 from workbench.views.text import tables
@@ -28,18 +30,36 @@ def read_budget(arguments: Namespace) -> SearchBudget | None:
     return SearchBudget(**given) if given else None
 
 
-def read_how(arguments: Namespace) -> dict[str, Any]:
-    """Seed, aim, priors, screening and who writes, for `Session.search`."""
+def read_how(arguments: Namespace, strategy: str, last: SearchSetup | None = None) -> dict[str, Any]:
+    """Seed, aim, priors, screening and who writes, for `Session.search`. Without --seed a search of the same strategy
+    as the `last` one has its seed, and so goes on with it.
+    """
     if arguments.priors and arguments.no_priors:
         raise UserError("--priors and --no-priors exclude each other")
+    known = last.seed if last is not None and last.strategy == strategy and not arguments.fresh else 0
     return {
-        "seed": arguments.seed,
+        "seed": known if arguments.seed is None else arguments.seed,
         "aim": arguments.aim,
         "priors": not arguments.no_priors,
         "screen": arguments.screen,
         "fresh": arguments.fresh,
         "by": arguments.by,
     }
+
+
+def find_last(session: Session) -> SearchSetup | None:
+    """How the last search of a session began; None if there is none."""
+    return session.search_tree().setup if any(session.log.store.searches().values()) else None
+
+
+def write_again(arguments: Namespace, options: Iterable[Argument]) -> str:
+    """The options of a command that goes on with a search, with a space before each; "" if it was no search."""
+    from workbench.views.commands.searching.arguments import FRESH, SEARCH
+
+    if arguments.search is None:
+        return ""
+    again = [word for one in (*options, *SEARCH) if one is not FRESH for word in one.write(arguments)]
+    return "".join(f" {shlex.quote(word)}" for word in again)
 
 
 def check_search(arguments: Namespace) -> None:
@@ -59,7 +79,8 @@ def check_search(arguments: Namespace) -> None:
 
 def run_search(session: Session, arguments: Namespace, **how: object) -> SearchTree:
     """Search as `run --search` asks for."""
-    return session.search(arguments.search, read_budget(arguments), **(read_how(arguments) | how))
+    asked = read_how(arguments, arguments.search, find_last(session))
+    return session.search(arguments.search, read_budget(arguments), **(asked | how))
 
 
 def run_in_notebook(arguments: Namespace, state: Notebook) -> MimeBundle:
@@ -97,9 +118,22 @@ def _start(session: Session, arguments: Namespace) -> MimeBundle:
         with contextlib.suppress(WorkbenchError):  # the session was closed, or nothing was searched
             live.end(session.search_tree(), session.versions, tables.list_settled(session, before))
 
-    running = session.start_search(arguments.strategy, read_budget(arguments), **read_how(arguments))
+    strategy, how = _choose_start(session, arguments)
+    running = session.start_search(strategy, read_budget(arguments), **how)
     running.add_done_callback(end)
     return MimeBundle("the search runs in the background; %cutegen search-tree steers it, search-tree stop ends it")
+
+
+def _choose_start(session: Session, arguments: Namespace) -> tuple[str, dict[str, Any]]:
+    """(strategy, how) of a search that starts: as the last one began, if no option but a budget is given."""
+    from workbench.views.commands.searching.arguments import HOW, START
+
+    last = find_last(session)
+    if last is not None and not any(one.is_given(arguments) for one in (*START, *HOW)):
+        how = {"seed": last.seed, "aim": last.aim, "by": last.expander}
+        return last.strategy, dict(last.constants) | how
+    strategy = arguments.strategy or (last.strategy if last is not None and not arguments.fresh else "tree")
+    return strategy, read_how(arguments, strategy, last)
 
 
 def search_tree(arguments: Namespace, cell: str | None, state: Notebook) -> MimeBundle:
