@@ -223,7 +223,18 @@ def test_what_was_stored_before_is_read_and_hashed_as_before() -> None:
     later = ("cold_l2", "allow_torch", "full_sample", "rival", "compiled", "quick")
     assert set(later) <= set(plain)
     before = {key: value for key, value in plain.items() if key not in later}
-    facts = ("sizes", "form", "structure", "plain_arguments", "given", "unreached", "made", "constants")
+    facts = (
+        "sizes",
+        "form",
+        "structure",
+        "plain_arguments",
+        "given",
+        "unreached",
+        "made",
+        "constants",
+        "places",
+        "between",
+    )
     inner = {"problem": ("tie", "vary", "keep", "modules"), "facts": facts}
     for name, fields in inner.items():
         assert set(fields) <= set(before[name])
