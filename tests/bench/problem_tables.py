@@ -17,7 +17,7 @@ OWN = {
     "cdist_l1": "`torch.cdist(x, x, p=1)`, 4096x512",
     "cdist_self": "`torch.cdist(x, x)`, 4096x512",
     "logcumsumexp_row": "`torch.logcumsumexp` of 4 rows of 8,388,608",
-    "masked_attention": "attention with a boolean mask, 8x16x1024x64",
+    "masked_attention": "attention with a boolean mask, 8x16x1024x64, its scores in memory",
     "pad_reflect": "`F.pad` by 3, reflect, 32x64x224x224",
 }
 DISTURBED = 1.5  # times the call of the other run; searches gained less

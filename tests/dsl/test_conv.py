@@ -498,7 +498,7 @@ def test_epilogues_read_tensors_of_the_results_shape_and_of_the_filters(
 @pytest.mark.parametrize(
     ("text", "field", "legal"),
     [
-        ("conv(x, w) >> rowsum()", "epilogue", "bias, residual"),
+        ("conv(x, w) >> rowsum()", "epilogue", "or write h = conv(...) |> reduce(h, ...)"),
         ("conv(x, w) >> add(c, along=m)", "add", "along=n, the filters"),
         ("conv(x, w) >> clamp(2, 1)", "clamp", "the smaller one first"),
         ("conv(x, w) >> cast(f16) >> relu()", "cast", "as the last"),

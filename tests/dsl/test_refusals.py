@@ -27,7 +27,7 @@ from workbench.language.checks import check_stage
         ("conv(x, w, strides=2)", "strides", "stride, padding, dilation, groups"),
         ("conv(x, w, output_padding=1)", "output_padding", "stride"),
         ("batchnorm(x, track=1) .parts(2)", "track", "running"),
-        ("attention(q, k, v, mask=m)", "mask", "causal, scale"),
+        ("attention(q, k, v, masks=m)", "masks", "causal, scale, hide"),
         ("rowwise(sum(x), dim=1)", "dim", "axis, keepdim"),
         ("softmax(x, axis=0, axis=1)", "axis", "once"),
         ("layernorm(x, weight=3)", "weight", "a name"),

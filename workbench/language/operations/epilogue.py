@@ -144,7 +144,8 @@ def _check_reduction(stage: Stage) -> list[Rejection]:
                 field="epilogue",
                 value=next(call.name for call in stage.epilogues if call.name in REDUCTIONS),
                 reason="only kernels with a schedule reduce in their epilogue",
-                legal="add .schedule(cooperative) and .arch(sm_90a), or write h = gemm(...) |> reduce(h, ...)",
+                legal="add .schedule(cooperative) and .arch(sm_90a), or write "
+                f"h = {stage.operation.name}(...) |> reduce(h, ...)",
             )
         ]
     if setting(stage, "splitk") is not None:
