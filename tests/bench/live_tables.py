@@ -87,10 +87,18 @@ def describe_five(rows: Sequence[Json]) -> str:
     older = [row for row in rows if row["first"] != now[row["problem"]]]
     return (
         f"A trial took {fmean(tries):.1f} s in the mean beside the other searches, waiting for a turn included. "
-        f"{failed} of {sum(row['trials'] for row in rows)} candidates failed. {ALL - len(rows)} of {ALL} searches were "
-        "not run or cut short, for lack of device time."
+        f"{failed} of {sum(row['trials'] for row in rows)} candidates failed. "
+        + count_missing(rows)
         + (f" {len(older)} searches began from kernels that the planner no longer writes first." if older else "")
     )
+
+
+def count_missing(rows: Sequence[Json]) -> str:
+    """How many searches are missing, as a sentence."""
+    missing = ALL - len(rows)
+    if not missing:
+        return f"All {ALL} searches ran to their end."
+    return f"{missing} of {ALL} searches were not run or cut short, for lack of device time."
 
 
 def describe_thirty() -> str:
