@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from workbench.emulator.execution.launch import DeviceLimits, EmulationFault, GlobalMemory, GridRequest
@@ -121,10 +121,11 @@ class Emulation:
                     found.size,
                     self.names.get(found.start, found.name),
                     identity=found.identity,
-                    written=self.watch.written_shadow(found.start) if self.sample is None else None,
+                    written=self.watch.written_shadow(found.start, found.size) if self.sample is None else None,
+                    owner=found.storage,
                 )
         for address, buffer in self.gpu.buffers.items():
-            memory.register(address, len(buffer.data), buffer.name, written=buffer.written)
+            memory.register(address, len(buffer.data), buffer.name, written=buffer.written, owner=buffer)
         return memory
 
     def launch(
@@ -184,14 +185,17 @@ class Emulation:
 
     def _run(self, machine: Machine, request: GridRequest, arguments: Arguments, dependent: bool, stream: int) -> None:
         order = self._order_launch(machine, request, stream, dependent)
+        memory = self.global_memory(arguments)
         try:
             with self._follow_origins(arguments):
-                launch = machine.run(request, self.global_memory(arguments), order)
+                launch = machine.run(request, memory, order)
         except EmulationFault as fault:
             self.faults.append(self._explain_fault(fault))
             if self.note_fault is not None:
                 self.note_fault(self.faults[-1].failure)
             raise self.faults[-1] from None
+        finally:
+            memory.release()
         self.launches.append(launch)
         if self.note_launch is not None:
             self.note_launch(launch)
@@ -199,16 +203,19 @@ class Emulation:
         if launch.printed:
             sys.stdout.write(launch.printed)  # a GPU's printf goes to standard output too
 
-    def _follow_origins(self, arguments: Arguments) -> AbstractContextManager[None]:
+    @contextmanager
+    def _follow_origins(self, arguments: Arguments) -> Iterator[None]:
         """Follow which storages the launch writes, if that is followed."""
         if self.watch.origins is None:
-            return nullcontext()
+            yield
+            return
         reached = [
-            (found.start, found.size)
+            found
             for found in self.tags.alive_ranges()
             if arguments.views_in_range(found.start, found.size)[0] or arguments.may_reach(found.start)
         ]
-        return self.watch.origins.follow_launch(reached)
+        with self.watch.origins.follow_launch([(found.start, found.size) for found in reached]):
+            yield
 
     def _explain_fault(self, fault: EmulationFault) -> EmulationFault:
         """Turns an out-of-bounds fault into one about host memory or freed memory where that is the cause."""

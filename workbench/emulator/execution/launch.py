@@ -106,6 +106,7 @@ class Allocation:
     views: tuple[View, ...] = ()  # the launch's tensors in this range
     narrow: bool = False  # whether only the bytes of `views` may be accessed
     identity: int = 0  # tells apart allocations that had the same address one after the other
+    owner: object = None  # keeps the memory from being freed, by a garbage collection say, while `data` is in use
 
     @property
     def end(self) -> int:
@@ -130,9 +131,10 @@ class GlobalMemory:
         writable: bool = True,
         written: np.ndarray | None = None,
         identity: int = 0,
+        owner: object = None,
     ) -> None:
         """Add `size` bytes at `address`. The new range replaces older ranges that it contains; it is ignored if an
-        older one contains it.
+        older one contains it. `owner` is kept until `release`.
         """
         if size <= 0:
             return
@@ -142,9 +144,15 @@ class GlobalMemory:
         data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
         kept = [a for a in self.allocations if not (address <= a.start and a.end <= address + size)]
         views, narrow = self.arguments.views_in_range(address, size)
-        kept.append(Allocation(address, size, name, writable, data, written, views, narrow, identity))
+        kept.append(Allocation(address, size, name, writable, data, written, views, narrow, identity, owner))
         self.allocations = sorted(kept, key=lambda a: a.start)
         self._starts = [a.start for a in self.allocations]
+
+    def release(self) -> None:
+        """Forget all ranges, and with them their owners: a fault's traceback may hold this object for long."""
+        for allocation in self.allocations:
+            allocation.owner = None
+        self.allocations, self._starts = [], []
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that holds `address`."""

@@ -26,13 +26,14 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class TaggedRange:
-    """A byte range of live tagged memory."""
+    """A byte range of live tagged memory, which stays alive as long as this record."""
 
     start: int
     size: int
     kind: str
     name: str
     identity: int  # of the storage: another one at the same address has another
+    storage: torch.UntypedStorage
 
 
 class DeviceTags:
@@ -73,7 +74,7 @@ class DeviceTags:
         for identity, tag in list(self._tags.items()):
             storage = torch.UntypedStorage._new_with_weak_ptr(tag.reference.cdata)
             if storage is not None:
-                found.append(TaggedRange(storage.data_ptr(), storage.nbytes(), tag.kind, tag.name, identity))
+                found.append(TaggedRange(storage.data_ptr(), storage.nbytes(), tag.kind, tag.name, identity, storage))
         return found
 
     def freed_name(self, address: int) -> str | None:

@@ -5,11 +5,11 @@ yet.
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.emulator.arrays import Array
@@ -55,7 +55,7 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.capturing: Mapping[int, object] = {}
         self.origins: Origins | None = None
-        self.shadows: dict[int, tuple[weakref.ref[torch.UntypedStorage], Array, int]] = {}
+        self.shadows: dict[int, tuple[StorageWeakRef, Array]] = {}  # by the address of the storage
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -98,18 +98,20 @@ class AllocationWatch(TorchDispatchMode):  # type: ignore[misc]
             return
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
         raw[:] = 0xFF if tensor.dtype.is_floating_point else 0x7F  # all ones is a NaN in every float format
-        storage = tensor.untyped_storage()
-        self.shadows[start] = (weakref.ref(storage), np.zeros(size, dtype=np.uint8), size)
+        self.shadows[start] = (StorageWeakRef(tensor.untyped_storage()), np.zeros(size, dtype=np.uint8))
 
-    def written_shadow(self, start: int) -> Array | None:
-        """The per-byte shadow of the allocation at `start`, None if it was written from the start."""
-        entry = self.shadows.get(start)
-        return entry[1] if entry else None
+    def written_shadow(self, start: int, size: int) -> Array | None:
+        """The per-byte shadow of the storage of `size` bytes at `start`, None if it was written from the start.
+
+        A storage that was made in another way may lie where a freed one was.
+        """
+        storage, shadow = self.shadows.get(start, (None, None))
+        return shadow if storage and not storage.expired() and shadow is not None and len(shadow) == size else None
 
     def count_unwritten_bytes(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's bytes that nothing has written. Other bytes of its storage do not count."""
         plain = torch.Tensor  # a candidate may have replaced methods of the instance
-        shadow = self.written_shadow(storage_range(tensor)[0])
+        shadow = self.written_shadow(*storage_range(tensor))
         if shadow is None or not plain.numel(tensor):
             return 0
         size = plain.element_size(tensor)
