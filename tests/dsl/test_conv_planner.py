@@ -238,11 +238,11 @@ def test_halos_that_fit_are_faster_where_filters_have_many_channels(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "place"),
-    [("128, 64, 64, 256", 0), ("128, 16, 64, 256", 1)],
+    ("kind", "sizes", "place"),
+    [("ConvTranspose2d", "128, 64, 64, 256", 0), ("Conv2d", "32, 16, 64, 512", 1)],
 )
-def test_halos_come_first_where_they_are_faster_else_as_the_first_idea(sizes: str, place: int) -> None:
-    ask = asked("c = nn.ConvTranspose2d(channels, filters, 3, padding=1)", "self.c(x)", sizes=sizes)
+def test_halos_come_first_where_they_are_faster_else_as_the_first_idea(kind: str, sizes: str, place: int) -> None:
+    ask = asked(f"c = nn.{kind}(channels, filters, 3, padding=1)", "self.c(x)", sizes=sizes)
     computation = recognise(ask.facts)
     rungs = ladder(Context(found=computation, precision="tf32", arch="sm_90a", facts=ask.facts))
     ways = [{call.name: call.positional for call in rung.settings}.get("schedule") for rung in rungs]
