@@ -21,7 +21,8 @@ from workbench.proposers.ladders.gemm_hopper_model import MMA_FLOPS_PER_CYCLE
 from workbench.records import record
 
 # cycles of an SM that each result takes at least where lines are cut into more than FEW_STRIPS strips, whose pieces of
-# lines L2 joins only in part (fitted to the order of 48 convolutions on an H200, 2026-11-29; 0.5 to 0.6 serve alike)
+# lines L2 joins only in part (fitted to the order of 48 convolutions on an H200, 2026-11-29, and not checked on others;
+# 0.5 to 0.6 serve alike)
 STRIP_STORE_CYCLES, FEW_STRIPS = 0.6, 4
 SHARED_BYTES_PER_CYCLE = 128  # of an SM: 32 banks of 4 bytes
 ROW_BYTES = 32  # of k that one wgmma multiplies
