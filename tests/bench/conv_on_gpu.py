@@ -1,5 +1,5 @@
 """muCUTLASS's convolutions against torch eager (cuDNN, TF32 allowed, benchmark off) on an H200, at the sizes of
-KernelBench's level-1 convolutions.
+KernelBench's level-1 convolutions and of three of level 2.
 
     python tests/bench/conv_on_gpu.py [--only 2d,3d] [--kinds tf32,bf16] [--sweep 3] [--rounds 10] [--workers 12]
     writes $OUT/conv.json
@@ -122,6 +122,8 @@ CASES = (
     Case("2d", "conv2d_dilated_asym", 8, 32, (512, 512), 64, (5, 9), 1, (2, 4), (2, 3)),
     Case("2d", "conv2d_pointwise", 16, 64, (1024, 1024), 128, (1, 1)),
     Case("2d", "conv2d_separable", 16, 64, (512, 512), 64, (3, 3), 1, 1, groups=0, pointwise=128),
+    Case("2d", "conv2d_few_channels", 128, 16, (256, 256), 64, (3, 3)),
+    Case("2d", "conv2d_many_images", 128, 64, (128, 128), 128, (3, 3)),
     Case("3d", "conv3d_square", 16, 3, (64, 64, 64), 64, (3, 3, 3)),
     Case("3d", "conv3d_asym_input", 16, 3, (256, 256, 10), 64, (3, 3, 1)),
     Case("3d", "conv3d_asym_kernel", 16, 3, (64, 64, 64), 64, (3, 5, 7)),
@@ -146,6 +148,7 @@ CASES = (
     Case("transposed", "transposed3d_square", 8, 48, (64, 64, 64), 48, (3, 3, 3)),
     Case("transposed", "transposed3d_asym_kernel", 16, 32, (64, 64, 64), 64, (3, 5, 5)),
     Case("transposed", "transposed3d_asym_input", 8, 48, (96, 96, 96), 24, (3, 3, 3)),
+    Case("transposed", "transposed3d_many_filters", 16, 64, (16, 32, 32), 128, (5, 5, 5)),
     Case("transposed", "transposed3d_grouped_asym", 8, 32, (12, 24, 48), 32, (3, 5, 7), 2, (1, 2, 3), 1, 1, groups=4),
     Case("transposed", "transposed3d_grouped", 4, 32, (32, 64, 128), 32, (3, 3, 3), 2, 1, groups=4),
     Case("transposed", "transposed3d_strided", 16, 32, (16, 32, 32), 64, (3, 3, 3), 2, 1, 2),
@@ -228,9 +231,6 @@ def programs(case: Case, kind: str, most: int) -> list[str]:
         if case.pointwise
         else ()
     )
-    size = size_of(case)
-    halos = convolutions.list_halo_choices(main, kind, size, "H200")
-    chosen = convolutions.order_choices(convolutions.list_choices(main, kind, size, "H200", most), halos)[:most]
     return [
         format_program(
             Program(
@@ -240,8 +240,19 @@ def programs(case: Case, kind: str, most: int) -> list[str]:
                 )
             )
         )
-        for choice in chosen
+        for choice in list_choices(main, kind, size_of(case), most)
     ]
+
+
+def list_choices(main: Call, kind: str, size: convolutions.Size, most: int) -> list[Any]:
+    """So many choices of the planner, its first one in front: implicit products, halos, and the fastest of patches."""
+    halos = convolutions.list_halo_choices(main, kind, size, "H200")
+    chosen = list(convolutions.order_choices(convolutions.list_choices(main, kind, size, "H200", most), halos))
+    if kind == "tf32" and math.prod(size.taps) > 1:
+        patches = convolutions.list_patch_choices(main, "sm_90a", size, "H200")[:1]
+        modelled = chosen[0].seconds * convolutions.correct_whole(chosen[0], size) if chosen else math.inf
+        chosen[: 0 if patches and patches[0].seconds < modelled else 1] += patches
+    return chosen[:most]
 
 
 def operands(case: Case, kind: str, device: str) -> list[torch.Tensor]:

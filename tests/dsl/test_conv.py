@@ -322,6 +322,8 @@ def test_products_from_patches_are_exact(
     [
         # strips; warpgroups that take turns, each with several tiles; filters and channels that fill no tile
         ("f16", ".tile(128, 64, 16)", (2, 20, 9, 70), (72, 20, 3, 3), False, {"padding": 1}, 2),
+        # three strips that take turns, several tiles of filters
+        ("bf16", ".tile(128, 16, 16)", (1, 3, 21, 100), (20, 3, 3, 3), False, {"padding": (0, 1)}, 2),
         # a tile that the warpgroups share, a part of the padding taken off
         ("tf32", ".tile(256, 128, 8)", (2, 20, 9, 17), (20, 11, 3, 4), True, {"padding": (1, 0)}, 1),
         # taps of several lines in stages of their own, where those of all lines do not fit

@@ -18,7 +18,7 @@ from workbench.proposers.binding import binding_of
 from workbench.proposers.ladders import Context, ladder
 from workbench.proposers.ladders.base import put
 from workbench.proposers.ladders.convolutions import Size, correct_whole, list_choices
-from workbench.proposers.ladders.convolutions.halos import HALO_GAIN, list_halo_choices
+from workbench.proposers.ladders.convolutions.halos import list_halo_choices
 from workbench.proposers.ladders.convolutions.patches import list_patch_choices
 from workbench.proposers.planner import Planner
 from workbench.proposers.recognition import Computation, recognise
@@ -221,27 +221,28 @@ def test_patches_come_first_for_few_channels_and_for_transposed_ones_with_a_stri
     [
         ("tf32", {"images": 128, "channels": 64, "filters": 64, "extents": (256, 256), "out": (254, 254)}, True),
         ("tf32", {"images": 16, "channels": 32, "filters": 64, "extents": (32, 64, 64), "out": (30, 62, 62)}, True),
-        ("bf16", {"images": 16, "channels": 128, "filters": 256, "extents": (128, 128), "out": (126, 126)}, False),
+        # more results than products pay for, in five strips
+        ("tf32", {"images": 128, "channels": 16, "filters": 64, "extents": (256, 256), "out": (254, 254)}, False),
     ],
 )
-def test_halos_that_fit_are_clearly_faster_where_few_filters_share_an_input(
+def test_halos_that_fit_are_faster_where_filters_have_many_channels(
     kind: str, size: dict[str, Any], clear: bool
 ) -> None:
     axes = len(size["extents"])
     whole, call = Size(**size, taps=(3,) * axes, stride=(1,) * axes), Call(name="conv", positional=("x", "w"))
     halos, others = list_halo_choices(call, kind, whole, "H200"), list_choices(call, kind, whole, "H200")
-    assert (others[0].seconds >= HALO_GAIN * halos[0].seconds) == clear
+    assert (others[0].seconds >= halos[0].seconds) == clear
     *fastest, deeper = halos
     assert all(2 <= choice.plan.stages <= 8 and choice.plan.taps == 9 for choice in fastest)
     assert deeper.cfg.pingpong and deeper.plan.stages >= 2 and deeper.cfg.tile_k >= 2 * fastest[0].cfg.tile_k
 
 
 @pytest.mark.parametrize(
-    ("sizes", "place"),
-    [("128, 64, 64, 256", 0), ("16, 128, 256, 128", 1)],
+    ("kind", "sizes", "place"),
+    [("ConvTranspose2d", "128, 64, 64, 256", 0), ("Conv2d", "32, 16, 64, 512", 1)],
 )
-def test_halos_come_first_where_that_is_clear_else_as_the_first_idea(sizes: str, place: int) -> None:
-    ask = asked("c = nn.ConvTranspose2d(channels, filters, 3, padding=1)", "self.c(x)", sizes=sizes)
+def test_halos_come_first_where_they_are_faster_else_as_the_first_idea(kind: str, sizes: str, place: int) -> None:
+    ask = asked(f"c = nn.{kind}(channels, filters, 3, padding=1)", "self.c(x)", sizes=sizes)
     computation = recognise(ask.facts)
     rungs = ladder(Context(found=computation, precision="tf32", arch="sm_90a", facts=ask.facts))
     ways = [{call.name: call.positional for call in rung.settings}.get("schedule") for rung in rungs]

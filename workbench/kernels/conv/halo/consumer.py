@@ -10,6 +10,7 @@ from cutlass import pipeline
 from cutlass.cute.nvgpu import warpgroup
 
 from workbench.kernels.conv.epilogue import store_tile
+from workbench.kernels.conv.halo.tiles import find_halo_tile
 from workbench.kernels.conv.indexing import divide
 from workbench.kernels.static import Many, Static
 
@@ -149,7 +150,7 @@ def compute_halos(
             cute.arch.mbarrier_arrive(turn_barriers)
         first, stride = first_work + warpgroup_idx * work_stride, 2 * work_stride
     for work in cutlass.range(first, num_works, stride, unroll=1):
-        tile_m, tile_n = divide(work, tiles_n)
+        tile_m, tile_n = find_halo_tile(cfg, work, num_works, tiles_n, plan)
         if cutlass.const_expr(cfg.pingpong):
             cute.arch.mbarrier_wait(turn_barriers + warpgroup_idx, turn)
             turn = 1 - turn

@@ -13,6 +13,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from workbench.kernels.conv.epilogue import allocate_results
 from workbench.kernels.conv.halo.consumer import compute_halos
 from workbench.kernels.conv.halo.producer import load_halos
+from workbench.kernels.conv.halo.tiles import count_halo_tiles
 from workbench.kernels.gemm.sm90.mma import MmaTF32Op
 from workbench.kernels.static import Many, Static, dtype
 
@@ -80,11 +81,6 @@ def conv_halo_kernel(
         pipelines = (mainloop_pipeline, turn_barriers) if cutlass.const_expr(cfg.pingpong) else (mainloop_pipeline,)
         own = (images, filters, tiles_n, plan.steps * blocks)
         compute_halos(cfg, tiled_mma, (sA, sB, sC), operands, mY, pipelines, works, own, (warp_idx, tidx), plan)
-
-
-def count_halo_tiles(cfg: Static, images, filters, plan):
-    """Return the tiles along the positions and along the filters."""
-    return (images * plan.positions + cfg.tile_m - 1) // cfg.tile_m, (filters + cfg.tile_n - 1) // cfg.tile_n
 
 
 @cute.jit

@@ -40,6 +40,10 @@ class HaloPlan(NamedTuple):
         strips, depth, lines, columns = self.grid
         return strips * depth * lines * columns
 
+    def count_strip_tiles(self, tile_m: int) -> int:
+        """Tiles that a strip of an image has on average, rounded."""
+        return max(round(self.positions / self.grid[0] / tile_m), 1)
+
     @property
     def steps(self) -> int:
         """Stages that a tile takes for each group of channels."""

@@ -5,6 +5,7 @@ import cutlass.cute as cute
 from cutlass import pipeline
 from cutlass.cute.nvgpu import cpasync
 
+from workbench.kernels.conv.halo.tiles import find_halo_tile
 from workbench.kernels.conv.indexing import divide
 from workbench.kernels.static import Static, dtype
 
@@ -44,7 +45,7 @@ def load_halos(
     lane = tidx % 32
     producer_state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, plan.stages)
     for work in cutlass.range(first_work, num_works, work_stride, unroll=1):
-        tile_m, tile_n = divide(work, tiles_n)
+        tile_m, tile_n = find_halo_tile(cfg, work, num_works, tiles_n, plan)
         filters = cutlass.Int64(tile_n) * (depths * lines) * blocks
         for step in cutlass.range(depths * lines, unroll=1):
             depth, line = divide(step, lines)

@@ -16,7 +16,7 @@ from workbench.language import Call, Program, Stage, check
 from workbench.language.operations.conv.configs import sm90_config
 from workbench.proposers.ladders import gemm_hopper, gemm_size
 from workbench.proposers.ladders.base import Context, Rung, put
-from workbench.proposers.ladders.convolutions.halos import HALO_GAIN, HaloChoice, list_halo_choices
+from workbench.proposers.ladders.convolutions.halos import HaloChoice, list_halo_choices
 from workbench.proposers.ladders.convolutions.patches import list_patch_choices
 from workbench.proposers.ladders.convolutions.rates import L2_BYTES_PER_CYCLE, STEP_CYCLES, count_store_cycles
 from workbench.proposers.ladders.convolutions.reduced_filters import keep_whole_tiles, reduces_filters
@@ -342,7 +342,7 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
                 reason=f"an implicit product: TMA feeds wgmma a tile of the input for each tap of the filter{exact}",
             ),
         )
-    halos = list_halo_choices(operation, kind, size, context.device)
+    halos = list_halo_choices(operation, kind, size, context.device, stores=not reduces_filters(context.found))
     choices = order_choices(list_choices(operation, kind, size, context.device), halos)
     return tuple(
         Rung(
@@ -356,10 +356,7 @@ def _hopper_rungs(context: Context) -> tuple[Rung, ...]:
 
 
 def order_choices(known: tuple[Choice, ...], halos: tuple[HaloChoice, ...]) -> tuple[Choice | HaloChoice, ...]:
-    """Halos first where the model says so clearly, else the fastest of them as the first idea behind the first choice.
-
-    The gain that counts as clear is inferred from how well the model orders other kernels.
-    """
-    if not known or (halos and known[0].seconds >= HALO_GAIN * halos[0].seconds):
+    """Halos first where the model says so, else the fastest of them as the first idea behind the first choice."""
+    if not known or (halos and known[0].seconds >= halos[0].seconds):
         return (halos[0], *halos[-1:], *halos[1:-1], *known) if len(halos) > 1 else (*halos, *known)
     return (known[0], *halos[:1], *known[1:])

@@ -20,9 +20,10 @@ from workbench.proposers.ladders.convolutions.size import Size
 from workbench.proposers.ladders.gemm_hopper_model import MMA_FLOPS_PER_CYCLE
 from workbench.records import record
 
-# modelled time of the other implicit products over this one's from which on it goes first; inferred: four convolutions
-# of KernelBench beyond it took 0.50 to 0.91 of the others' time (H200, 2026-11-28 and 29), none below was timed
-HALO_GAIN = 1.3
+# cycles of an SM that each result takes at least where lines are cut into more than FEW_STRIPS strips, whose pieces of
+# lines L2 joins only in part (fitted to the order of 48 convolutions on an H200, 2026-11-29, and not checked on others;
+# 0.5 to 0.6 serve alike)
+STRIP_STORE_CYCLES, FEW_STRIPS = 0.6, 4
 SHARED_BYTES_PER_CYCLE = 128  # of an SM: 32 banks of 4 bytes
 ROW_BYTES = 32  # of k that one wgmma multiplies
 # channels of a stage, in rows of k, of a further choice: more to multiply between two waits. Where warpgroups take
@@ -55,8 +56,8 @@ class HaloChoice:
         )
 
 
-def model_halo_time(cfg: HaloConfig, plan: HaloPlan, size: Size, device: devices.Device) -> float:
-    """Modelled seconds of the copy in front and of the product."""
+def model_halo_time(cfg: HaloConfig, plan: HaloPlan, size: Size, device: devices.Device, stores: bool = True) -> float:
+    """Modelled seconds of the copy in front and of the product; without `stores` its filters are reduced first."""
     m, n, k = cfg.tile
     width = BYTES[cfg.mma]
     depth = math.ceil(size.channels / k) * k
@@ -69,6 +70,8 @@ def model_halo_time(cfg: HaloConfig, plan: HaloPlan, size: Size, device: devices
     product = plan.steps * depth / k * (step + (STEP_CYCLES if cfg.pingpong else STEP_CYCLES / 2))
     store = count_store_cycles(cfg.rows, n)
     tile = max(product, (product + store) / 2) if cfg.pingpong else product + store
+    if stores and plan.grid[0] > FEW_STRIPS:
+        tile = max(tile, m * n * STRIP_STORE_CYCLES)
     copied = (size.images * size.channels * math.prod(size.extents) + depth * places) * width
     moved = (places * depth + size.images * size.filters * math.prod(size.out)) * width
     bandwidth = device.copy_bandwidth or device.bandwidth
@@ -76,22 +79,27 @@ def model_halo_time(cfg: HaloConfig, plan: HaloPlan, size: Size, device: devices
 
 
 def list_halo_choices(
-    operation: Call, kind: str, size: Size, device_name: str, most: int = 2
+    operation: Call, kind: str, size: Size, device_name: str, most: int = 2, stores: bool = True
 ) -> tuple[HaloChoice, ...]:
     """Legal configurations that fit into shared memory, fastest first by the model, then one with deeper stages; none
-    for filters of one tap.
+    for filters of one tap. Without `stores` the filters are reduced before anything is stored.
     """
     device, row = devices.find(device_name), ROW_BYTES // BYTES[kind]
     if math.prod(size.taps) == 1:  # a product, whose inputs no taps share
         return ()
     tiles = [(m, n) for m, n in TILES if n < 2 * max(size.filters, 32)]
-    found = [one for m, n in tiles if (one := make_halo_choice(operation, kind, (m, n, row), size, device)) is not None]
+    found = [
+        one
+        for m, n in tiles
+        if (one := make_halo_choice(operation, kind, (m, n, row), size, device, stores)) is not None
+    ]
     deeper = [
         one
         for rows in DEEPER
         if size.channels % (rows * row) == 0
         for m, n in tiles
-        if (one := make_halo_choice(operation, kind, (m, n, rows * row), size, device)) is not None and one.cfg.pingpong
+        if (one := make_halo_choice(operation, kind, (m, n, rows * row), size, device, stores)) is not None
+        and one.cfg.pingpong
     ]
     fastest = sorted(found, key=lambda choice: choice.seconds)[:most]
     deeper.sort(key=lambda choice: (-choice.cfg.tile_m * choice.cfg.tile_n, -choice.cfg.tile_k, choice.seconds))
@@ -99,7 +107,7 @@ def list_halo_choices(
 
 
 def make_halo_choice(
-    operation: Call, kind: str, tile: tuple[int, int, int], size: Size, device: devices.Device
+    operation: Call, kind: str, tile: tuple[int, int, int], size: Size, device: devices.Device, stores: bool
 ) -> HaloChoice | None:
     """The choice of a tile (positions, filters, channels); None if it is not legal, or does not fit."""
     settings = (put("mma", kind), put("tile", *tile), put("schedule", "halo"))
@@ -111,4 +119,4 @@ def make_halo_choice(
     plan = plan_halo(size.extents, size.taps, how, cfg.tile, BYTES[kind], cfg.stages, cfg.stages_bytes)
     if plan is None:
         return None
-    return HaloChoice(settings=settings, cfg=cfg, plan=plan, seconds=model_halo_time(cfg, plan, size, device))
+    return HaloChoice(settings=settings, cfg=cfg, plan=plan, seconds=model_halo_time(cfg, plan, size, device, stores))

@@ -26,6 +26,10 @@ OTHER_REGISTERS = 64  # of a thread beside its sums; inferred
 COPY_INSTRUCTIONS = 5  # for each element of a patch that a warp copies; inferred from the kernel's text
 LOOP_INSTRUCTIONS = 14  # of a block of eight k beside loads, conversions and products; inferred likewise
 STORE_INSTRUCTIONS = 12  # for each result of a thread, with a short epilogue; inferred likewise
+# cycles of an SM for each result of a box that is narrower than LINE along the last extent, for each time that it fits
+# beyond the first: such results are stored apart (11 convolutions on an H200, 2026-11-29: 0.3 to 0.7 for boxes of 8,
+# 0.7 to 2.2 for 4, 2.1 and 2.3 for 1 and 2)
+APART_CYCLES, LINE = 0.45, 16
 TILES = (  # positions, filters, threads
     (256, 64, 256),
     (128, 64, 128),
@@ -88,10 +92,12 @@ def model_patch_time(
     tiles = math.prod(count_tiles(plan.axes, plan.box)) * size.images * phases
     tiles *= math.ceil(filters / n) * size.groups
     moved = size.images * (size.channels * math.prod(size.extents) + size.filters * math.prod(size.out)) * 4
+    apart: float = m * n * max(min(LINE / plan.box[2], 6) - 1, 0) * APART_CYCLES * len(plan.axes[2].phases)
     memory = moved / (device.copy_bandwidth or device.bandwidth)
     busy = max(tiles / device.sms, 1) * cycles / device.clock_hz
     seconds: float = max((busy + memory) * (OVERLAP + FEW_WARPS / min(resident * warps, 16)), memory)
-    return seconds
+    scattered: float = max(tiles / device.sms, 1) * apart / device.clock_hz
+    return seconds + scattered
 
 
 def list_patch_choices(
