@@ -35,8 +35,13 @@ class DynamicTensor:
         self.tensor, self.align, self.leading_dim = tensor, align, leading_dim
 
     def as_cute(self):
-        """Return the CuTe tensor."""
-        return from_dlpack(self.tensor, assumed_align=self.align).mark_layout_dynamic(leading_dim=self.leading_dim)
+        """Return the CuTe tensor; with a stride of 0, that of a small tensor like it, to compile for all strides."""
+        tensor, axis, strides = self.tensor, self.leading_dim, self.tensor.stride()
+        if with_tvm_ffi and 0 in strides:
+            axis = strides.index(1) if axis is None and 1 in strides else axis
+            tensor = torch.empty((4,) * tensor.dim(), dtype=tensor.dtype, device=tensor.device)
+            tensor = tensor[(slice(None, None, 2),) * tensor.dim()] if axis is None else tensor.movedim(-1, axis)
+        return from_dlpack(tensor, assumed_align=self.align).mark_layout_dynamic(leading_dim=axis)
 
 
 class VectorTensor(DynamicTensor):

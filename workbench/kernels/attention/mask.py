@@ -9,6 +9,7 @@ import math
 import cutlass
 import cutlass.cute as cute
 import torch
+from cutlass.cute.runtime import from_dlpack
 
 from workbench.kernels.attention.config import LEAST
 from workbench.kernels.attention.online_softmax import view_rows
@@ -48,9 +49,17 @@ def mask_form(mask):
     return mask.dtype, mask_width(mask), tuple(stride == 0 for stride in mask.stride()[:3])
 
 
+class BroadcastMask(DynamicTensor):
+    """A broadcast mask as an argument of `call`, for which `mask_form` is a part of the key."""
+
+    def as_cute(self):
+        """Return the CuTe tensor, whose strides of 0 are constants."""
+        return from_dlpack(self.tensor, assumed_align=self.align).mark_layout_dynamic(leading_dim=self.leading_dim)
+
+
 def view_mask(mask):
     """Return the CuTe tensor of a broadcast mask, with dynamic shape, aligned to one access."""
-    return DynamicTensor(mask, align=mask_width(mask) * mask.element_size(), leading_dim=3)
+    return BroadcastMask(mask, align=mask_width(mask) * mask.element_size(), leading_dim=3)
 
 
 def head_mask(mask: cute.Tensor, batch, head):

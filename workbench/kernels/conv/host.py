@@ -38,7 +38,7 @@ def view_along(tensor, axis):
 
 def view_vector(tensor):
     """Return the CuTe tensor of a vector with one element per filter."""
-    return DynamicTensor(tensor.detach())
+    return DynamicTensor(tensor.detach().contiguous())
 
 
 def view_like_output(tensor, y, shape):

@@ -45,6 +45,12 @@ def launch_gemm(
         )
 
 
+def view_batches(tensor):
+    """Return a (batch, rows, columns) view of a matrix or of several; a copy if neither extent of them has stride 1."""
+    tensor = tensor if 1 in tensor.stride()[-2:] else tensor.contiguous()
+    return tensor if tensor.dim() == 3 else tensor.unsqueeze(0)
+
+
 def gemm(cfg: Static, names: Static, a, b, operands: Many):
     """Return epilogue(a @ b).
 
@@ -67,14 +73,13 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = torch.nn.functional.pad(a, (0, 1)), torch.nn.functional.pad(b, (0, 0, 0, 1))
         k = 1
-    # all operands as (batch, rows, columns) views
-    a, b = a if a.dim() == 3 else a.unsqueeze(0), b if b.dim() == 3 else b.unsqueeze(0)
+    a, b = view_batches(a), view_batches(b)
     d3 = d if d.dim() == 3 else d.unsqueeze(0)
     dtypes = tuple(tensor.dtype for tensor in operands)
     operands = tuple(
         DynamicTensor(broadcast_view(tensor, d.shape), leading_dim=2)
         if read.along == "both"
-        else DynamicTensor(tensor.detach())
+        else DynamicTensor(tensor.detach().contiguous())
         for tensor, read in zip(operands, cfg.reads, strict=True)
     )
     if cutlass.const_expr(cfg.kind == "sm80"):

@@ -309,7 +309,7 @@ def ggemm(cfg: Static, names: Static, a, b, offsets):
         return d
     if k == 0:  # an empty sum is zero: pad k with zeros
         a, b = pad_k(cfg, a, b)
-    ends = offsets.detach().to(torch.int32)
+    ends = offsets.detach().to(torch.int32).contiguous()
     (left, left_along_k), (right, right_along_k) = make_operands(cfg, a, b)
     d3 = d.unsqueeze(0)
     by_tma = can_store_by_tma(cfg, d3)

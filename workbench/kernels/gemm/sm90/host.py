@@ -95,7 +95,7 @@ def gemm(cfg: Static, names: Static, a, b, operands: Many):
     by_tma = can_store_by_tma(cfg, d3)
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
-        broadcast_view(operand, d.shape) if read.along == "both" else operand.detach()
+        broadcast_view(operand, d.shape) if read.along == "both" else operand.detach().contiguous()
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     pairs = tuple(
@@ -163,7 +163,7 @@ def gemm_reduce(cfg: Static, names: Static, a, b, operands: Many):
     )
     dtypes = tuple(operand.dtype for operand in operands)
     views = tuple(
-        broadcast_view(operand, (*lead, m, n)) if read.along == "both" else operand.detach()
+        broadcast_view(operand, (*lead, m, n)) if read.along == "both" else operand.detach().contiguous()
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     pairs = tuple(
@@ -224,7 +224,7 @@ def gemm_split_k(cfg: Static, names: Static, a, b, operands: Many):
     views = tuple(
         DynamicTensor(broadcast_view(operand, d.shape), leading_dim=2)
         if read.along == "both"
-        else DynamicTensor(operand.detach())
+        else DynamicTensor(operand.detach().contiguous())
         for operand, read in zip(operands, cfg.reads, strict=True)
     )
     if cutlass.const_expr(cfg.in_cluster):
