@@ -57,6 +57,7 @@ from workbench.proposers.recognition.rewrites.diagonal_labels import write_label
 from workbench.proposers.recognition.rewrites.gated import split_gates
 from workbench.proposers.recognition.rewrites.masked_attention import split_masked
 from workbench.proposers.recognition.rewrites.means import divide_by_counts
+from workbench.proposers.recognition.rewrites.multihead import write_multihead
 from workbench.proposers.recognition.rewrites.remaps import write_remaps
 from workbench.proposers.recognition.simplify import simplify
 from workbench.proposers.recognition.types import mark_roundings, settle_types
@@ -128,7 +129,8 @@ def _recognise_forms(facts: Facts) -> Computation:
             f"Model.__init__ reads {', '.join(numbers_of_file)} of the problem's file, which other sizes change; "
             "give it to __init__ through get_init_inputs, so that one kernel serves all sizes"
         )
-    facts = distances.write_distances(write_labels(move_classes_last(split_gates(split_bags(facts)))))
+    facts = write_multihead(split_gates(split_bags(facts)))
+    facts = distances.write_distances(write_labels(move_classes_last(facts)))
     joined = decompose_to_cat(name_repeats(facts))
     named = name_parts(name_leading(remove_noop_expands(joined)))
     made = name_shape_derived(named)

@@ -46,19 +46,18 @@ Write = Callable[[Operation, Graph], list[Operation] | None]
 def rewrite(facts: Facts, write: Write, unread: Collection[str] = ()) -> Facts:
     """The same facts with what `write` gives in place of each operation, in both graphs; None keeps it.
 
-    `write` sees each graph at its own sizes, and the first one at full size too, for the specs of new operations. It
+    `write` sees each graph at its own sizes, and the first one at all others too, for the specs of new operations. It
     may add names of calls to `unread`: they go if nothing reads them any more.
     """
     state = {f"{kind}:{spec.name}": spec for kind in ("param", "buffer") for spec in facts.parameters}
     graph = _write_graph(facts.graph, {**state, **_by_name(facts.cases[0].inputs)}, write)
     if graph == facts.graph:
         return facts
-    full = _by_name(facts.full)
-    if full:
-        whole = tuple(_resize(op, full) for op in facts.graph)
-        for op in _write_graph(whole, full, write, is_resized=True):
-            if op.result and op.target != "output":
-                full.setdefault(op.name, dataclasses.replace(op.result[0], name=op.name))
+    full = _add_written(facts.graph, facts.full, write)
+    between = tuple(
+        dataclasses.replace(one, values=tuple(_add_written(facts.graph, one.values, write).values()))
+        for one in facts.between
+    )
     inputs = {**full, **_by_name(facts.cases[-1].inputs)}
     full_graph = _write_graph(facts.full_graph, inputs, write)
     return dataclasses.replace(
@@ -66,6 +65,7 @@ def rewrite(facts: Facts, write: Write, unread: Collection[str] = ()) -> Facts:
         graph=drop_unread(graph, unread),
         full_graph=drop_unread(full_graph, unread),
         full=tuple(full.values()),
+        between=between,
     )
 
 
@@ -100,6 +100,17 @@ def reshape_spec(like: TensorSpec, shape: Shape, name: str = "") -> TensorSpec:
 
 def _by_name(specs: Iterable[TensorSpec]) -> dict[str, TensorSpec]:
     return {spec.name: spec for spec in specs}
+
+
+def _add_written(graph: tuple[Operation, ...], specs: tuple[TensorSpec, ...], write: Write) -> dict[str, TensorSpec]:
+    """Specs of a graph's values at other sizes, with those of the operations that are written."""
+    known = _by_name(specs)
+    if known:
+        whole = tuple(_resize(op, known) for op in graph)
+        for op in _write_graph(whole, dict(known), write, is_resized=True):
+            if op.result and op.target != "output":
+                known.setdefault(op.name, dataclasses.replace(op.result[0], name=op.name))
+    return known
 
 
 def _resize(op: Operation, full: dict[str, TensorSpec]) -> Operation:
