@@ -184,20 +184,24 @@ def find_projection(op: Operation, graph: Graph) -> tuple[Operation, str] | None
         return None
     copied = graph.producer(rows.operands[0], "clone")
     moved = graph.by_name.get(rows.operands[0] if copied is None else copied.operands[0])
-    if moved is None or not moved.result:
-        return None
+    found = None if moved is None or not moved.result else _find_moved(moved, graph)
+    return (product, found[0]) if found is not None and found[1] == shape[:2] else None
+
+
+def _find_moved(moved: Operation, graph: Graph) -> tuple[str, tuple[int, ...]] | None:
+    """(attention's result with four axes, (T, B)) where an operation moves its rows to the front."""
     value = moved.operands[0]
-    if aten_name(moved) == "permute" and axis_order(moved, 4) == TO_ROWS:
-        source, own = graph.by_name.get(value), graph.shape(value) or ()
-        is_fused = source is not None and graph.producer_of_item(source, *FUSED) is not None
-        return (product, value) if is_fused and (own[2], own[0]) == shape[:2] else None
     source = graph.by_name.get(value)
-    if source is None or not swaps_first(moved, graph) or (found := find_written_out(source, graph)) is None:
+    if source is None:
         return None
-    joined = [find_joined(one, graph) for one in found]
-    if any(one is None for one in joined) or graph.shape(str(joined[0]))[:2] != shape[:2]:  # type: ignore[index]
+    if aten_name(moved) == "permute" and axis_order(moved, 4) == TO_ROWS:
+        is_fused = graph.producer_of_item(source, *FUSED) is not None
+        return (value, moved.result[0].shape[:2]) if is_fused else None
+    found = find_written_out(source, graph) if swaps_first(moved, graph) else None
+    joined = [find_joined(one, graph) for one in found or ()]
+    if not joined or joined[0] is None or None in joined:
         return None
-    return product, value + HEADS
+    return value + HEADS, (graph.shape(joined[0]) or ())[:2]
 
 
 def swaps_first(op: Operation, graph: Graph) -> bool:
