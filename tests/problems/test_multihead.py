@@ -125,7 +125,8 @@ def test_attention_is_one_kernel(name: str) -> None:
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_kernel_is_right_at_every_case(name: str, tmp_path: Path) -> None:
-    problem = problems.load(text_of(name), precision="bf16")
+    # sums of large scores and large masks in bfloat16 choose another key now and then, in torch too
+    problem = problems.load(text_of(name), precision="fp32" if name == "a mask" else "bf16")
     with Session.create(problem, root=tmp_path, executor="emulator", arch="sm_90a") as session:
         version = session.generate()
         assert version is not None
