@@ -13,6 +13,9 @@ READY = """() => { const p = window.jupyterapp?.shell?.currentWidget;
 SHOWN = """(path) => { const w = window.jupyterapp.shell.currentWidget;
     return !!w?.context?.isReady && w.context.path === path }"""
 STEP_MS = 60_000
+FOCUSED = """() => { const names = [];
+    for (let e = document.activeElement; e; e = e.parentElement) names.push(e.className);
+    return names.slice(0, 4) }"""
 
 
 def write_notebook(path: Path, *cells: str) -> None:
@@ -67,7 +70,13 @@ def wait_status(page: Any, text: str, where: str = ".cutegen-panel") -> None:
 def version_status(page: Any, number: int, status: str, where: str = ".cutegen-panel") -> None:
     """Wait until a version tree shows this version as pending, accepted or rejected."""
     prefix = "cg" if where == ".cutegen-panel" else "cutegen"
-    page.locator(f"{where} button[data-version='{number}'].{prefix}-{status}").wait_for(timeout=STEP_MS)
+    try:
+        page.locator(f"{where} button[data-version='{number}'].{prefix}-{status}").wait_for(timeout=STEP_MS)
+    except Exception as error:
+        said, focus = page.locator(f"{where} [role=status]").inner_text(), page.evaluate(FOCUSED)
+        raise AssertionError(
+            f"version {number} is not {status}; the status says {said!r}, the focus is in {focus}"
+        ) from error
 
 
 def theme(page: Any, name: str) -> None:

@@ -27,11 +27,11 @@ MAGIC = '%%cutegen problem softmax --arch sm_90a\n"torch.softmax(x, -1)"'
 
 
 def focus_notebook(page: Any) -> None:
-    """Command mode, with the focus where the notebook's shortcuts work."""
-    page.evaluate(
-        "() => { const n = window.jupyterapp.shell.currentWidget; n.activate(); n.content.mode = 'command'; }"
+    """Command mode, with the focus where the notebook's shortcuts work: in a cell, which a busy page attaches later."""
+    page.wait_for_function(
+        "() => { const n = window.jupyterapp.shell.currentWidget; n.activate(); n.content.mode = 'command';"
+        " return document.querySelector('.jp-mod-cutegen.jp-mod-commandMode:not(.jp-mod-readWrite) :focus') !== null; }"
     )
-    page.wait_for_function("() => document.activeElement?.closest('.jp-Notebook.jp-mod-commandMode') !== null")
 
 
 def highlighting(page: Any) -> None:
