@@ -173,26 +173,18 @@ class _Cutter:
                 None,
             )
             beside = find_vector_beside(anchor, self.by_name, self.readers, self.cone)
+            residual = views.find_beside(cone, self.made)
             if before is not None:
                 self.cut_operand(self.by_name[before])
             elif beside is not None:
                 self.cut(beside.name)
-            elif not self.cut_residuals(cone) and not any(
-                self.try_piece(op.name) for op in self.piece_ends(anchor, cone)
-            ):
+            elif residual is not None:
+                self.cut_view(residual)
+            elif not any(self.try_piece(op.name) for op in self.piece_ends(anchor, cone)):
                 read = self.list_inputs(anchor)
                 seen = [op for op in cone if op.name in read and aten_name(op) in views.NAMES]
                 # a product reads a transposed matrix as it is
                 self.cut_view(min(seen, key=lambda op: aten_name(op) in TRANSPOSES, default=None))
-
-    def cut_residuals(self, cone: list[Operation]) -> bool:
-        """Cut the views of what is made that element-wise calls read beside the rows of a product; whether there were
-        any: the product takes them as its epilogues then.
-        """
-        found = [op for op in cone if views.BESIDE in op.name and op.operands[0] in self.made]
-        for op in found:
-            self.cut_view(op)
-        return bool(found)
 
     def cut_operand(self, op: Operation) -> None:
         """Cut pieces until an operand of a piece is made, or until it is a view of something made."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 from workbench.language import Call
 from workbench.language.expressions.scalars import ATEN
@@ -184,6 +185,13 @@ def sink_views(facts: Facts) -> Facts:
             rows[op.name] = made[-1].operands[0]
         graph += [op] if made is None else made
     return dataclasses.replace(facts, graph=tuple(graph), full=tuple(full.values()))
+
+
+def find_beside(graph: list[Operation], made: Collection[str]) -> Operation | None:
+    """A view that `sink_views` inserted of a value that is made: the product beside whose rows it is read takes it as
+    an epilogue once the view is made.
+    """
+    return next((op for op in graph if BESIDE in op.name and op.operands[0] in made), None)
 
 
 def _splits_rows(op: Operation, specs: dict[str, TensorSpec]) -> bool:
