@@ -3,11 +3,12 @@ reload."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 from axe import serious_violations
-from lab import command, open_notebook, restart, version_status, wait_status, write_notebook
+from lab import FOCUSED, command, open_notebook, restart, version_status, wait_status, write_notebook
 
 HERE = Path(__file__).parent
 SIDE = ".cutegen-sidebar"
@@ -26,12 +27,25 @@ BOUND = """() => window.jupyterapp.commands.keyBindings.filter(b => b.command.st
 MAGIC = '%%cutegen problem softmax --arch sm_90a\n"torch.softmax(x, -1)"'
 
 
-def focus_notebook(page: Any) -> None:
-    """Command mode, with the focus where the notebook's shortcuts work: in a cell, which a busy page attaches later."""
-    page.wait_for_function(
-        "() => { const n = window.jupyterapp.shell.currentWidget; n.activate(); n.content.mode = 'command';"
-        " return document.querySelector('.jp-mod-cutegen.jp-mod-commandMode:not(.jp-mod-readWrite) :focus') !== null; }"
+def press(page: Any, keys: str, name: str) -> None:
+    """Press a shortcut of the notebook until its command runs: in command mode, with the focus in a cell, which a busy
+    page attaches late, and which it may take the focus from when a cell's output arrives.
+    """
+    page.evaluate(
+        "name => { window.runs = 0; window.jupyterapp.commands.commandExecuted.connect((_, run) =>"
+        " { if (run.id === name) window.runs += 1 }) }",
+        name,
     )
+    for _ in range(3):
+        page.wait_for_function(
+            "() => { const n = window.jupyterapp.shell.currentWidget; n.activate(); n.content.mode = 'command';"
+            " return document.querySelector('.jp-mod-cutegen.jp-mod-commandMode:not(.jp-mod-readWrite) :focus'); }"
+        )
+        page.keyboard.press(keys)
+        with contextlib.suppress(Exception):
+            page.wait_for_function("() => window.runs > 0", timeout=10_000)
+            return
+    raise AssertionError(f"{keys} does not run {name}; the focus is in {page.evaluate(FOCUSED)}")
 
 
 def highlighting(page: Any) -> None:
@@ -62,8 +76,7 @@ def test_extension_follows_the_session(browser_page: Any, server: Any, artefacts
 
     run_cells(page, 0)
     version_status(page, 1, "pending", SIDE)
-    focus_notebook(page)
-    page.keyboard.press("Alt+Shift+A")
+    press(page, "Alt+Shift+A", "cutegen:accept-version")
     version_status(page, 1, "accepted", SIDE)
 
     run_cells(page, 1)
@@ -75,8 +88,7 @@ def test_extension_follows_the_session(browser_page: Any, server: Any, artefacts
     command(page, "cutegen:show-panel")
     version_status(page, 2, "pending", SIDE)
     stale_accept(page)
-    focus_notebook(page)
-    page.keyboard.press("Alt+Shift+R")
+    press(page, "Alt+Shift+R", "cutegen:reject-version")
     version_status(page, 2, "rejected", SIDE)
 
     restart(page)
