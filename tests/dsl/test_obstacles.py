@@ -60,7 +60,7 @@ def test_the_first_call_without_a_kernel_is_named(body: str, said: str, tmp_path
 
 
 def test_of_calls_that_only_together_have_no_kernel_those_up_to_the_first_are_named(tmp_path: Path) -> None:
-    body = "y = x.view(-1, 4, 32).transpose(0, 1)\ny = self.linear(y)\nreturn torch.relu(y) * 2"
+    body = "y = x.view(-1, 32, 4).transpose(1, 2)\ny = self.linear(y)\nreturn torch.relu(y) * 2"
     with pytest.raises(Unrecognised) as refused:
         recognise_whole(facts_of(body, tmp_path))
     assert " -> matmul in line 14;" in str(refused.value) and "relu" not in str(refused.value), refused.value
