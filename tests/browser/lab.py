@@ -67,11 +67,13 @@ def wait_status(page: Any, text: str, where: str = ".cutegen-panel") -> None:
         raise AssertionError(f"the status says {status.inner_text()!r}, not {text!r}") from error
 
 
-def version_status(page: Any, number: int, status: str, where: str = ".cutegen-panel") -> None:
+def version_status(
+    page: Any, number: int, status: str, where: str = ".cutegen-panel", within_ms: int = STEP_MS
+) -> None:
     """Wait until a version tree shows this version as pending, accepted or rejected."""
     prefix = "cg" if where == ".cutegen-panel" else "cutegen"
     try:
-        page.locator(f"{where} button[data-version='{number}'].{prefix}-{status}").wait_for(timeout=STEP_MS)
+        page.locator(f"{where} button[data-version='{number}'].{prefix}-{status}").wait_for(timeout=within_ms)
     except Exception as error:
         said, focus = page.locator(f"{where} [role=status]").inner_text(), page.evaluate(FOCUSED)
         raise AssertionError(
